@@ -203,6 +203,13 @@ def environment() -> Callable[..., Path]:
 
 
 @pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test's own. There is no folder yet."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
 def images(tmp_path: Path) -> Path:
     """Sixteen JPEGs in ImageNet's layout."""
     make.make(tmp_path / "images", 16, 2, (64, 48), seed=1)
@@ -322,6 +329,13 @@ def once(name: object, make: Callable[[Path], object]) -> Path:
             make(folder)
             made.touch()
     return folder
+
+
+def shell_program(path: Path, body: str = "exit 0") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
 
 
 def cpu_s(argv: Sequence[str], **options: Any) -> float:

@@ -1,12 +1,21 @@
-"""TFRecord shards for tests, with the features that ImageNet's have and training reads."""
+"""Images for tests, and TFRecord shards of them, with the features that ImageNet's have and training reads."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from harness.worker.inputs.tfrecord import example, record
+
+
+def encoded(image: Image.Image, format: str = "JPEG", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, format, **options)
+    return stream.getvalue()
 
 
 def image_record(name: str, encoded: bytes | None, label: int | None) -> bytes:

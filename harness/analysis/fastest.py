@@ -24,11 +24,11 @@ from harness.analysis import ratios, scaling
 from harness.analysis.differences import LENGTH
 from harness.analysis.ratios import Ratio, Sample
 from harness.analysis.scaling import Curve, CurvePoint
+from harness.analysis.verdict import MARGIN
 
 if TYPE_CHECKING:
     import pandas
 
-MARGIN = 0.05  # how close contenders must be to count as equally good
 # What is equal in a race.
 TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "devices_per_node")
 
@@ -166,7 +166,7 @@ def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> lis
     joules = dict(zip(energy.index, zip(energy["energy"], energy["joules_values"], strict=True), strict=True))
     found = []
     for alike, its in groups.items():
-        rows = [row for curve in its for point in curve.points for one in point.tried for row in one.rows]
+        rows = set[int]().union(*(curve.rows for curve in its))
         values = {name: sorted({column[row] for row in rows if row in column}) for name, column in lengths.items()}
         varying = {name: several for name, several in values.items() if len(several) > 1}
         race = _race(dict(zip(TERMS, alike, strict=True)), its, varying)

@@ -30,6 +30,7 @@ import numpy as np
 from harness import kernels
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import LENGTH, Difference, closest, environments, spec_names
+from harness.analysis.ratios import Interval
 from harness.analysis.two_samples import Test, Vector
 from harness.analysis.work import Work
 from harness.core.text import plural
@@ -57,7 +58,6 @@ VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  
 FAILING: tuple[Verdict, ...] = ("no number", "slower", "more energy")
 UNDECIDED: tuple[Verdict, ...] = ("cannot say", "too noisy")  # a slowdown as large as the threshold is not excluded
 CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster", "less energy")
-Interval: TypeAlias = tuple[float, float]
 Runs: TypeAlias = Sequence[Mapping[Any, Any]]  # rows of a side's DataFrame
 Match: TypeAlias = tuple[str, Runs, Runs]  # a spec, and its runs on both sides
 Name = Literal["OLD", "NEW"]

@@ -20,7 +20,7 @@ from harness.analysis.ratios import Interval, Sample, best_interval, ratio
 from harness.core.statistics import scaling_efficiency
 
 # Equal within a curve. ``batch_size`` (per device, weak scaling) or the global batch (strong scaling) comes on top.
-EQUAL = (*("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family"),)
+EQUAL = ("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family")
 # What tells curves of one family apart, unless a family's best is asked for.
 CONTENDER = ("backend", "framework", "software", "transport", "mpi")
 # Tuned at each size. Versions are never pooled, also where a family's best is asked for.
@@ -112,6 +112,11 @@ class Curve:
     def baseline(self) -> CurvePoint | None:
         """What efficiencies are relative to; None where they are not."""
         return next((point for point in self.points if point.base and point.base.workers == point.workers), None)
+
+    @property
+    def rows(self) -> set[int]:
+        """The labels of all its runs' rows."""
+        return {row for point in self.points for one in point.tried for row in one.rows}
 
 
 def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "contender", baseline: int = 0) -> list[Curve]:

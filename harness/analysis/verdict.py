@@ -20,11 +20,11 @@ from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Ratio
 from harness.analysis.scaling import Curve, CurvePoint, common
 
-MARGIN = 0.05
+MARGIN = 0.05  # how close to 1 a ratio must be to count as no difference
 FAR_APART_DAYS = 30
 
 # What like for like means. ``training`` is "" on both sides.
-TERMS = (*("system", "model", "data", "device", "precision", "image_size", "batch_size", "devices_per_node", "origin"),)
+TERMS = ("system", "model", "data", "device", "precision", "image_size", "batch_size", "devices_per_node", "origin")
 # What may differ, and is named if it does.
 OTHERS = ("processor", "framework", "software", "transport", "threads", "options", "warmup_steps", "steps")
 
@@ -131,9 +131,9 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
     best = [curve for curve in scaling.curves(usable[of_servers], by="family") if curve.scaling == "weak"]
     offered = {_terms(curve): curve for curve in best if not curve.facets["training"]}
     curves = scaling.curves(usable[same & ~of_servers])
-    strong = {row for curve in curves if curve.scaling == "strong" for row in _rows(curve)}
+    strong = {row for curve in curves if curve.scaling == "strong" for row in curve.rows}
     weak = [
-        curve for curve in curves if curve.scaling == "weak" and not (len(curve.points) == 1 and _rows(curve) <= strong)
+        curve for curve in curves if curve.scaling == "weak" and not (len(curve.points) == 1 and curve.rows <= strong)
     ]
     comparisons = [_compared(curve, offered.get(_terms(curve)), best, usable, margin) for curve in weak]
     known = {_contender(curve) for curve in weak}
@@ -154,13 +154,13 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
     for rows, columns, what, why in unused:
         counts: dict[Any, int] = rows.groupby(columns).size().to_dict()
         left_out += [LeftOut(runs, what.format(*names), why.format(*names)) for names, runs in counts.items()]
-    if unjudged := strong.difference(*map(_rows, weak)):
+    if unjudged := strong.difference(*(curve.rows for curve in weak)):
         what = "toolkits with a constant global batch"
         left_out.append(LeftOut(len(unjudged), what, "strong scaling is not judged"))
     for terms, curve in offered.items():
         if terms not in map(_terms, weak):
             what = "parameter servers on {system}: {model}, {data} data".format(**curve.facets)
-            left_out.append(LeftOut(len(_rows(curve)), what, "no toolkit was measured like that"))
+            left_out.append(LeftOut(len(curve.rows), what, "no toolkit was measured like that"))
     return Verdict(
         answer=_overall({one.answer for one in toolkits} - {"cannot say"}),
         margin=margin,
@@ -254,10 +254,6 @@ def _terms(curve: Curve) -> tuple[Any, ...]:
 
 def _contender(curve: Curve) -> tuple[Any, ...]:
     return (*_terms(curve), *(curve.facets[name] for name in scaling.CONTENDER))
-
-
-def _rows(curve: Curve) -> set[int]:
-    return {row for point in curve.points for one in point.tried for row in one.rows}
 
 
 def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) -> Terms:

@@ -50,12 +50,12 @@ from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running import status as statuses
 from harness.running.kinds import find_checkpoint
-from harness.running.notes import SPEC, known_jobs
+from harness.running.notes import known_jobs
 from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
 from harness.running.request import Outcome, carry_out, failed
 from harness.running.run import Run
 from harness.sites import site as sites
-from harness.worker.agent.seating import SUBMISSION
+from harness.worker.agent.seating import SPEC, SUBMISSION
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
 MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit")

@@ -184,4 +184,4 @@ def words(stderr: str) -> str:
 
 
 def _no_answer(complaint: str) -> bool:
-    return bool(re.search(r"[Uu]nable to contact slurm|timed? ?out|Connection refused|Socket timed out", complaint))
+    return bool(re.search(r"[Uu]nable to contact slurm|timed? ?out|Connection refused", complaint))

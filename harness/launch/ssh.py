@@ -34,8 +34,9 @@ from harness.launch.script import expanding
 from harness.launch.watch import Followed, Progress, Watch, begun, failure, from_exit_events, supervise
 from harness.sites.site import Site
 from harness.worker.agent.channel import CHUNK, nonce_file
+from harness.worker.agent.seating import PLAN, SPEC
 
-FILES = ("spec.json", "plan.json", "images.index", "validation.index")  # of a run directory, for tasks
+FILES = (SPEC, PLAN, "images.index", "validation.index")  # of a run directory, for tasks
 TASK = Path(__file__).parents[1] / "worker" / "agent" / "task.py"
 # A profile's own options come first, and ssh takes the first value that it is given of each.
 OPTIONS = (

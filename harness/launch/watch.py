@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.core.plan import LaunchPlan, Process
 from harness.errors import RunFailed
+from harness.worker.agent.seating import folder_of
 
 MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
 PHASES = (*MEASURING, "training", "trained", "evidence", "closed")
@@ -107,7 +108,7 @@ class Watch:
 
 def begun(plan: LaunchPlan, run_dir: Path, repeat: int) -> Watch:
     """The watch over a repeat that is about to start, which gets its folders."""
-    repeat_dir = run_dir / f"repeat-{repeat}"
+    repeat_dir = folder_of(run_dir, repeat)
     for folder in ("events", "logs"):
         (repeat_dir / folder).mkdir(parents=True, exist_ok=True)
     return Watch(plan, repeat_dir)
@@ -179,9 +180,13 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
     """The error for a failed process: rank, host, phase, reason, and the end of its log."""
     process = culprit.process
     log = watch.repeat_dir / "logs" / f"{process.name}.log"
-    last = log.read_text(errors="replace").rstrip().splitlines()[-LOG_LINES:] if log.exists() else []
+    last = last_lines(log) if log.exists() else []
     first = f"{process.role} rank {process.rank} on {process.host} {what} (last phase: {culprit.phase})"
     return RunFailed("\n    ".join([first, *last]))
+
+
+def last_lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").rstrip().splitlines()[-LOG_LINES:]
 
 
 def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:

@@ -263,8 +263,8 @@ def fit(
     """
     chosen = group.observations if observations is None else observations
     if possible is None:
-        known = group.selected_on or all(one.law.order_is_known for one in chosen)
-        possible = structures(group.key.mechanism == "servers", group.key.transport, known)
+        ordered = group.selected_on or all(one.law.order_is_known for one in chosen)
+        possible = structures(group.key.mechanism == "servers", group.key.transport, ordered)
     problems = tuple(FitProblem(group, chosen, one) for one in possible)
     populations = tuple(sample(one.log_likelihood, one.dimensions) for one in problems)
     evidence = np.array([one.log_evidence for one in populations])

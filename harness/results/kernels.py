@@ -144,6 +144,12 @@ def efficiencies(frame: pandas.DataFrame, baseline: int | None = None) -> pandas
     return shares
 
 
+def with_efficiencies(frame: pandas.DataFrame, baseline: int | None = None) -> pandas.DataFrame:
+    """Each row that has a number, and one of each run that has none, with the ``efficiencies`` in another column."""
+    shown = (frame["status"] == "completed") | ~frame["id"].duplicated()
+    return frame.assign(efficiency=efficiencies(frame, baseline))[shown]
+
+
 def with_runs(
     sources: Sequence[str | Path],
     progress: Progress = silent,

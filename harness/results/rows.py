@@ -244,6 +244,13 @@ def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
     }
 
 
+def varied_options(options: Iterable[str]) -> list[str]:
+    """The options that differ between runs, from texts of the column ``options``; what a run lacks counts as None."""
+    every = [json.loads(text or "{}") for text in options]
+    names = dict.fromkeys(name for each in every for name in each)
+    return [name for name in names if any(each.get(name) != every[0].get(name) for each in every)]
+
+
 def of_any_run(
     record: AnyRecord | OwnFacts,
     source: Path | str,

@@ -17,20 +17,19 @@ from harness.core.plan import LaunchPlan
 from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
-from harness.launch.watch import Watch, from_exit_events
+from harness.launch.watch import Watch, from_exit_events, last_lines
 from harness.records.record import AnyRecord
-from harness.running.notes import PREFLIGHT, SPEC, known_jobs, submitted_repeats
+from harness.running.notes import PREFLIGHT, known_jobs, submitted_repeats
 from harness.running.pace import Pace
 from harness.running.run import Listener, Run, now
 from harness.running.status import RunStatus, jobs_of, reopen, status
-from harness.worker.agent.seating import Hosts, seated
+from harness.worker.agent.seating import SPEC, Hosts, folder_of, seated
 
 LOOK_S = 1.0  # between looks at the run directory
 ASK_S = (2.0, 15.0)  # between questions to Slurm: at first and when jobs are about to end, in between
 FILES_PER_LOOK = 100  # more processes are looked at less often
 SETTLE_S = 10.0
 MAY_SETTLE = ("COMPLETED", "FAILED", "UNKNOWN")  # of what ended the others, Slurm knows
-LOG_LINES = 12
 
 
 def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
@@ -42,7 +41,7 @@ def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
         collect(checking, jobs)
     run = replace(run, judged=[], last=None)
     for number in range(1, run.spec.repeats + 1):
-        repeat_dir = _repeat_dir(run, number)
+        repeat_dir = folder_of(run.folder, number)
         hosts = Hosts.read(repeat_dir)
         job = known.get((hosts and hosts.job) or submitted.get(number, ""))
         watch, hosts = _watch(run, number, job if job and job.ended else None)
@@ -68,17 +67,13 @@ def collect_all(runs: Sequence[Run]) -> list[RunStatus]:
     return status(runs)
 
 
-def _repeat_dir(run: Run, number: int) -> Path:
-    return run.folder / f"repeat-{number}"
-
-
 def _watch(run: Run, number: int, ended: JobState | None) -> tuple[Watch, Hosts | None]:
     """What the processes of a repeat have reported, and its hosts."""
     deadline = time.monotonic() + SETTLE_S
     while True:
-        hosts = Hosts.read(_repeat_dir(run, number))
+        hosts = Hosts.read(folder_of(run.folder, number))
         plan = LaunchPlan.from_dict(seated(run.plan.as_dict(), hosts)) if hosts else run.plan
-        watch = Watch(plan, _repeat_dir(run, number))
+        watch = Watch(plan, folder_of(run.folder, number))
         watch.poll()
         # A parallel file system takes its time to show what was written elsewhere.
         may_settle = ended is not None and ended.state in MAY_SETTLE and time.monotonic() < deadline
@@ -114,8 +109,7 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
     full = f"; the file system of {run.folder} is full" if shutil.disk_usage(run.folder).free < 4096 else ""
     lines = [f"{job} has ended ({end}), and {where} is not complete{full}"]
     with suppress(OSError):
-        output = (run.folder / f"slurm-{state.id}.out").read_text(errors="replace")
-        lines += [f"    {line}" for line in output.rstrip().splitlines()[-LOG_LINES:]]
+        lines += [f"    {line}" for line in last_lines(run.folder / f"slurm-{state.id}.out")]
     return RunFailed("\n".join(lines))
 
 
@@ -143,7 +137,7 @@ def _hear_of_repeats(run: Run, pace: Pace, heard: set[tuple[Path, int]], listene
         if (run.folder, number) in heard:
             continue
         try:
-            end = json.loads((_repeat_dir(run, number) / "ended.json").read_text())
+            end = json.loads((folder_of(run.folder, number) / "ended.json").read_text())
         except (OSError, ValueError):
             continue
         watch, hosts = _watch(run, number, None)
@@ -215,15 +209,15 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
                 (run, number)
                 for run in open_runs
                 for number in range(1, run.spec.repeats + 1)
-                if (hosts := _repeat_dir(run, number) / "hosts.json").exists()
+                if (hosts := folder_of(run.folder, number) / "hosts.json").exists()
                 and not hosts.with_name("ended.json").exists()
             ),
             None,
         )
         if under_way:
             run, number = under_way
-            if watch is None or watch.repeat_dir != _repeat_dir(run, number):
-                watch = Watch(run.plan, _repeat_dir(run, number))
+            if watch is None or watch.repeat_dir != folder_of(run.folder, number):
+                watch = Watch(run.plan, folder_of(run.folder, number))
             listener.progress(run, number, watch.poll())
         else:
             waiting = {job.id: job for own in jobs.values() for job in own if not job.ended}

@@ -25,8 +25,8 @@ from harness.records.measurement import Rank, Record, Repeat
 from harness.records.record import Check, judge_ranks
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running import preflight
-from harness.running.notes import SPEC
 from harness.running.run import Run, content, reported
+from harness.worker.agent.seating import SPEC, folder_of
 from harness.worker.inputs.errors import DataError
 
 # harness.worker.inputs.index is imported where it is used: NumPy takes a quarter of the time that --dry-run may take.
@@ -154,7 +154,7 @@ class LaunchRun(Repeated):
     def record(self, complete: bool, facts: dict[str, Any]) -> LaunchRecord:
         repeats = [LaunchRepeat(**judged) for judged in self.judged]
         if not complete and (folders := sorted(self.folder.glob("repeat-*"))) and len(folders) > len(repeats):
-            watch = Watch(self.plan, self.folder / f"repeat-{len(repeats) + 1}")
+            watch = Watch(self.plan, folder_of(self.folder, len(repeats) + 1))
             watch.poll()
             times = {"started": facts["started"], "ended": facts["ended"]}
             repeats.append(LaunchRepeat(number=len(repeats) + 1, ranks=self._ranks(watch), checks=[], **times))

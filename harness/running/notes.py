@@ -13,11 +13,10 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.errors import InvalidInput, RunFailed
 from harness.files import lock, write_atomically
 from harness.records.measurement import Record
-from harness.worker.agent.seating import SUBMISSION, Hosts
+from harness.worker.agent.seating import SPEC, SUBMISSION, Hosts
 
 LOCK = "study.lock"
 PREFLIGHT = "preflight"  # in a run directory: that of the check before the run
-SPEC = "spec.json"  # of a run directory; locked by whoever carries out the run here
 
 
 class Notes(BaseModel):

@@ -13,7 +13,8 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord
 from harness.records.pairs import Preflight
-from harness.running.notes import PREFLIGHT, SPEC
+from harness.running.notes import PREFLIGHT
+from harness.worker.agent.seating import SPEC
 
 KERNEL = "pairs"
 TIMEOUT_S = 600.0

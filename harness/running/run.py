@@ -23,12 +23,12 @@ from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Followed, Progress, Watch
 from harness.records.pairs import Preflight
 from harness.records.record import AnyRecord, Check
-from harness.running.notes import SPEC, Submission
+from harness.running.notes import Submission
 from harness.running.pace import Pace
 from harness.sites.site import Site
 from harness.version import harness_version
 from harness.worker import machine
-from harness.worker.agent.seating import SUBMISSION, Hosts
+from harness.worker.agent.seating import SPEC, SUBMISSION, Hosts
 
 
 @dataclass

@@ -36,11 +36,12 @@ from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import SYSTEM, AnyRecord, search
 from harness.running.kinds import KernelRun, LaunchRun, Measurement
-from harness.running.notes import SPEC, Notes, is_at_work
+from harness.running.notes import Notes, is_at_work
 from harness.running.prepare import Place
 from harness.running.request import failed
 from harness.running.run import Run
 from harness.running.status import find
+from harness.worker.agent.seating import SPEC
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes

@@ -18,9 +18,9 @@ from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import AnyRecord, search
 from harness.running.kinds import kind_of
-from harness.running.notes import SPEC, Submission, is_at_work, known_jobs
+from harness.running.notes import Submission, is_at_work, known_jobs
 from harness.running.run import Run
-from harness.worker.agent.seating import SUBMISSION
+from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION
 
 # "unfinished": whoever carried it out, without a batch system, was killed before there was a record. "unreadable": it has a
 # record that cannot be read, or believed.
@@ -64,7 +64,7 @@ def reopen(folder: Path) -> Run:
     submission = Submission.read(folder)
     try:
         spec = checked(RunSpec, json.loads((folder / SPEC).read_text()))
-        plan = LaunchPlan.from_dict(json.loads((folder / "plan.json").read_text()))
+        plan = LaunchPlan.from_dict(json.loads((folder / PLAN).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
     run = kind_of(spec)(spec, backend_of(spec), plan, folder.absolute())

@@ -26,7 +26,11 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 Scheduler = Literal["local", "slurm", "squeue", "ssh", "namespaces"]
 Launcher = Literal["local", "srun", "ssh", "namespaces"]
 LAUNCHERS: dict[Scheduler, Launcher] = {
-    **{"local": "local", "slurm": "srun", "squeue": "srun", "ssh": "ssh", "namespaces": "namespaces"}
+    "local": "local",
+    "slurm": "srun",
+    "squeue": "srun",
+    "ssh": "ssh",
+    "namespaces": "namespaces",
 }
 WITH_HOSTS = ("ssh", "namespaces")  # schedulers whose machines a host file lists
 

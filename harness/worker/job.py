@@ -15,7 +15,7 @@ import numpy as np
 from harness import models
 from harness.models.layers import ModelSpecification
 from harness.worker import checkpoint
-from harness.worker.agent.seating import Hosts, seated
+from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
 from harness.worker.inputs import index, page_cache
 from harness.worker.inputs.order import Reading
 
@@ -48,16 +48,14 @@ class Job:
 
     @classmethod
     def load(cls, run_dir: Path, repeat: int, number: int) -> Job:
-        spec = json.loads((run_dir / "spec.json").read_text())
-        hosts = Hosts.read(run_dir / f"repeat-{repeat}")
-        plan = seated(json.loads((run_dir / "plan.json").read_text()), hosts)
+        spec, plan = json.loads((run_dir / SPEC).read_text()), plan_of(run_dir, repeat)
         if "model" in plan:
             models.announce(spec["model"], plan["model"])
         return cls(run_dir, repeat, spec, plan, plan["processes"][number])
 
     @property
-    def name(self) -> str:  # for example worker-0
-        return f"{self.process['role']}-{self.process['rank']}"
+    def name(self) -> str:
+        return name_of(self.process)
 
     @property
     def rank(self) -> int:
@@ -73,7 +71,7 @@ class Job:
 
     @property
     def repeat_dir(self) -> Path:
-        return self.run_dir / f"repeat-{self.repeat}"
+        return folder_of(self.run_dir, self.repeat)
 
     @property
     def training(self) -> Any:
@@ -95,8 +93,17 @@ class Job:
         return self.plan.get("emulation")
 
     @property
+    def batch_shape(self) -> Tuple[int, int]:
+        """How many images a device gets at once, and their size. An emulated one looks at none, and gets one pixel."""
+        return (1, 1) if self.emulation else (self.spec["batch_size"], self.spec["image_size"])
+
+    @property
+    def bytes_scale(self) -> float:
+        return float(self.spec.get("bytes_scale", 1.0))
+
+    @property
     def specification(self) -> ModelSpecification:
-        return models.specification(self.spec["model"], self.spec.get("bytes_scale", 1.0))
+        return models.specification(self.spec["model"], self.bytes_scale)
 
     @property
     def num_classes(self) -> int:
@@ -150,14 +157,9 @@ class Job:
         return {"data_cache": {"wanted": wanted, "found": before, "left": after}}
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-        """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N].
-
-        An emulated device looks at none, and gets one pixel.
-        """
-        spec, number = self.spec, self.rank * self.devices + device
-        if self.emulation:
-            return synthetic_batch(spec["seed"], number, 1, 1, self.num_classes)
-        return synthetic_batch(spec["seed"], number, spec["batch_size"], spec["image_size"], self.num_classes)
+        """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""
+        number = self.rank * self.devices + device
+        return synthetic_batch(self.spec["seed"], number, *self.batch_shape, self.num_classes)
 
     def processes(self, role: str) -> List[Dict[str, Any]]:
         return [process for process in self.plan["processes"] if process["role"] == role]

@@ -114,7 +114,7 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
         state = trainer.state()
     if job.spec["save_parameters"]:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
-    events.emit("evidence", **state.evidence(job.spec), **cache, **seen)
+    events.emit("evidence", **state.evidence(job), **cache, **seen)
     _leave(job, events, trainer)
 
 

@@ -1,19 +1,14 @@
-"""How processes of a run meet: sockets bound to the planned address alone, the interface that owns it, and MPI's world."""
+"""How processes of a run meet: sockets bound to the planned address alone, and the interface that owns it."""
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 import time
-from pathlib import Path
 
 SIOCGIFADDR = 0x8915
-# How each library that --mpi names begins to speak of itself.
-MPI_LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "intel": "Intel(R) MPI"}
-LONGEST_VERSION = 8192  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH; Open MPI's is 256
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -61,16 +56,3 @@ def interface_of(address: str) -> str:
 def nccl_meets_on(address: str) -> None:
     """Have NCCL meet the other ranks on the interface that owns ``address``, unless its variable names another one."""
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface_of(address)}")  # "=": eth1 alone, not eth10 as well
-
-
-def mpi_version() -> str:
-    """What the MPI library that is loaded, whoever loaded it, calls itself: ``MPICH 5.0.2``, or ``no MPI library``."""
-    names = ("libmpi.so", "libmpi_abi.so", "libmpich", "libmpi_")
-    paths = (line.rpartition(" ")[2] for line in Path("/proc/self/maps").read_text().splitlines())
-    file = next((path for path in paths if path.startswith("/") and Path(path).name.startswith(names)), None)
-    if file is None:
-        return "no MPI library"
-    text, length = ctypes.create_string_buffer(LONGEST_VERSION), ctypes.c_int(0)
-    ctypes.CDLL(file).MPI_Get_library_version(text, ctypes.byref(length))
-    first = text.value.decode(errors="replace").split("\n")[0].split(",")[0]
-    return " ".join(first.replace("Version:", "").replace(" for Linux* OS", "").split())

@@ -8,7 +8,6 @@ What the program has started ends with it, also in sessions of its own. Python 3
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import resource
 import signal
@@ -23,8 +22,8 @@ from typing import Callable, Dict, List, Mapping, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-from harness.worker import machine
-from harness.worker.agent.seating import Hosts, seated
+from harness.worker import machine, proc
+from harness.worker.agent.seating import folder_of, name_of, plan_of
 from harness.worker.place import HOLDING, arguments, variables
 from harness.worker.process import LAUNCHER, PR_SET_PDEATHSIG, Events, end_with_launcher, parser
 
@@ -49,17 +48,16 @@ def interfaces() -> Bytes:
 
 def _main() -> int:
     given = parser("--index").parse_args()
-    repeat_dir = given.run / f"repeat-{given.repeat}"
-    plan = seated(json.loads((given.run / "plan.json").read_text()), Hosts.read(repeat_dir))
+    repeat_dir, plan = folder_of(given.run, given.repeat), plan_of(given.run, given.repeat)
     process = plan["processes"][given.index]
-    name = f"{process['role']}-{process['rank']}"
+    name = name_of(process)
     events = Events(repeat_dir / "events" / f"{name}.jsonl")
     argv = arguments(plan, process)
     env = {**os.environ, **variables(plan, process)}
     end_with_launcher(signal.SIGTERM)  # asked, so that everything that the program has started can be ended before
     env.pop(LAUNCHER, None)
     workers = [each for each in plan["processes"] if each["role"] == "worker"][: 1 if plan["details"]["once"] else None]
-    reports = [repeat_dir / "events" / f"worker-{each['rank']}.jsonl" for each in workers]
+    reports = [repeat_dir / "events" / f"{name_of(each)}.jsonl" for each in workers]
     # Servers have no end of their own, and a node is to be held for as long as the first one's program needs it.
     is_over = (lambda: all(map(_has_ended, reports))) if process["role"] == "ps" or argv is HOLDING else None
 
@@ -129,7 +127,7 @@ def _end_all() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     deadline, number = time.monotonic() + GRACE_S, signal.SIGTERM
     asked: List[int] = []
-    while below := _descendants():
+    while below := list(proc.descendants()):
         if time.monotonic() > deadline:
             number, asked = signal.SIGKILL, []
         for pid in below:
@@ -141,21 +139,6 @@ def _end_all() -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(0.02)
-
-
-def _descendants() -> List[int]:
-    """The processes below this one that have not been waited for."""
-    parents: Dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                stat = (entry / "stat").read_text(errors="replace")  # a name may hold any bytes
-                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    below, last = [], [os.getpid()]
-    while last:
-        last = [pid for pid, parent in parents.items() if parent in last]
-        below += last
-    return below
 
 
 def _has_ended(report: Path) -> bool:

@@ -20,6 +20,8 @@ from typing import Any, Callable, Dict, Iterator, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
+from harness.worker import proc
+
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -54,20 +56,9 @@ def serve(
 
 def processor_s() -> float:
     """Processor time of this process and all that descend from it, in user and system mode (proc(5))."""
-    parents, ticks = {}, {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                    fields = file.read().rpartition(")")[2].split()  # a name may hold anything
-            except OSError:  # it has ended
-                continue
-            # Behind the name: state, parent, …; user, system, and both of the children that it has waited for.
-            parents[int(entry)], ticks[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
-    family = {os.getpid()}
-    while children := {process for process, parent in parents.items() if parent in family} - family:
-        family |= children
-    return sum(ticks[process] for process in family) / TICKS_PER_S
+    family = [proc.stat(os.getpid()), *proc.descendants().values()]
+    # User, system, and both of the children that it has waited for.
+    return sum(int(ticks) for fields in family for ticks in fields[11:15]) / TICKS_PER_S
 
 
 def _main() -> None:

@@ -14,8 +14,8 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Protocol, Seq
 
 import numpy as np
 
-from harness import models
 from harness.models.initial import initial_value
+from harness.worker.job import Job
 
 PADDING = -1  # the label of a row that is there only to fill a batch
 
@@ -40,18 +40,18 @@ class State:
     details: Dict[str, Any] = field(default_factory=dict)
     input_wait_s: List[float] = field(default_factory=list)
 
-    def evidence(self, spec: Mapping[str, Any]) -> Dict[str, Any]:
+    def evidence(self, job: Job) -> Dict[str, Any]:
         """Evidence (JSON) that the training was real, such as a digest of all parameters, for the controller to judge."""
-        specification = models.specification(spec["model"], spec.get("bytes_scale", 1.0))
+        spec, tensors = job.spec, job.specification.tensors
         digest, finite = hashlib.sha256(), all(map(math.isfinite, self.losses))
-        for tensor in specification.tensors:
+        for tensor in tensors:
             values = np.ascontiguousarray(self.parameters[tensor.name], dtype=np.float32)
             if values.shape != tensor.shape:
                 raise RuntimeError(f"{tensor.name} has the shape {values.shape}, the model specifies {tensor.shape}")
             digest.update(values.tobytes())
             finite = finite and bool(np.isfinite(values).all())
         # The last kernel has a gradient from the first step on, whatever the others are initialised to.
-        index, last = [pair for pair in enumerate(specification.tensors) if pair[1].name.endswith("kernel")][-1]
+        index, last = [pair for pair in enumerate(tensors) if pair[1].name.endswith("kernel")][-1]
         losses = [loss if math.isfinite(loss) else str(loss) for loss in self.losses]
         return {
             **{name: value for name, value in vars(self).items() if name != "parameters"},

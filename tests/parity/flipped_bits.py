@@ -75,7 +75,7 @@ def main(run_dir: Path, rank: int, flips: list[dict[str, Any]]) -> Iterator[dict
                 trainer.step()
         while len(trainer._losses) < steps:
             trainer.step()
-        yield replace(trainer.state(), details={}).evidence(job.spec)
+        yield replace(trainer.state(), details={}).evidence(job)
     trainer.barrier()
     trainer.close()
 

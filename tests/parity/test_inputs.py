@@ -1,6 +1,5 @@
 """The same images, in the same order, through PyTorch's and through TensorFlow's pipeline; the same files refused."""
 
-import io
 import json
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -18,7 +17,7 @@ from harness.worker.inputs.index import ImageIndex, Index, find, read, scan, wri
 from harness.worker.inputs.order import Reading
 from harness.worker.inputs.tfrecord import OVERHEAD, record
 from tests.parity.conftest import inside
-from tests.shards import image_record, write_shard
+from tests.shards import encoded, image_record, write_shard
 
 # Backends, and which pipeline they read with. Caffe2's PyTorch is an old one on an old Python, with another Pillow.
 PIPELINES = {"pytorch": "torch", "parameter_server": "tensorflow", "caffe2": "torch"}
@@ -30,12 +29,6 @@ COLOUR = (200, 100, 50)
 
 Seen = dict[str, Any]
 Look = Callable[[str], Seen]
-
-
-def encoded(image: Image.Image, format: str = "JPEG", **options: Any) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, format, **options)
-    return stream.getvalue()
 
 
 PLAIN = Image.new("RGB", (80, 60), COLOUR)

@@ -132,9 +132,7 @@ def test_its_environment_is_built_like_every_other(harness: Harness, installed: 
 TINY_CNN = ["--model", "tiny-cnn", "--nodes", "2", "--batch-size", "4", *FEW_STEPS, "--repeats", "1"]
 
 
-def test_an_installed_model_is_listed_and_is_in_the_plan(
-    harness: Harness, with_model: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_installed_model_is_listed_and_is_in_the_plan(harness: Harness, with_model: dict[str, str]) -> None:
     assert "\ntiny_cnn " in harness("list", "models", **with_model).stdout
     assert "\ntiny_cnn " not in harness("list", "models").stdout
     plan = ["run", "--backend", "parameter_server", "--ps", "2", *TINY_CNN, "--dry-run", "--json"]

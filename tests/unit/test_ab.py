@@ -255,7 +255,7 @@ def test_both_sides_take_turns_there_and_back_in_one_job(refused: Harness, measu
     assert turns == [(side, repeat) for repeat, sides in zip("1234", ("ab", "ba") * 2, strict=True) for side in sides]
 
 
-def test_the_nodes_are_checked_once_before_both_sides_in_the_environment_of_a(refused: Harness, tmp_path: Path) -> None:
+def test_the_nodes_are_checked_once_before_both_sides_in_the_environment_of_a(refused: Harness) -> None:
     sides = ["--a", f"env={sys.executable}", "--b", "bucket-mb=1", "--repeats", "2", "--preflight"]
     done = refused("ab", *PYTORCH, *sides, "--site", "daint", "--dry-run").succeeded()
     steps = re.findall(r"^measure \S*/(\w)/[^/ ]+(/preflight)? (\d) ", done.stdout, re.MULTILINE)

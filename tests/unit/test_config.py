@@ -17,7 +17,7 @@ from harness.running import prepare
 from harness.running.prepare import Place
 from harness.sites import config
 from harness.sites import site as sites
-from tests.conftest import Harness
+from tests.conftest import Harness, shell_program
 
 SITE = """
 [[systems]]
@@ -52,12 +52,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return text
 
 
-def program(tmp_path: Path, name: str, body: str = "exit 0") -> None:
-    path = tmp_path / "bin" / name
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-
-
 # --- the site ----------------------------------------------------------------------------------------------------------
 
 
@@ -66,7 +60,7 @@ def test_without_a_slurm_it_is_this_machine(write: Write) -> None:
 
 
 def test_the_site_whose_hostnames_match_is_taken_where_its_slurm_is(write: Write, tmp_path: Path) -> None:
-    program(tmp_path, "sbatch")
+    shell_program(tmp_path / "bin" / "sbatch")
     assert prepare.chosen_site(None) == ("mine", "its hostnames match this host, login3")
 
 
@@ -78,15 +72,15 @@ def test_a_slurm_without_a_profile_is_generic_if_it_answers_soon(
 ) -> None:
     monkeypatch.setattr(prepare.socket, "gethostname", lambda: "elsewhere")
     monkeypatch.setattr(slurm, "QUICK_S", 0.5)
-    program(tmp_path, "sbatch")
-    program(tmp_path, "sinfo", sinfo)
+    shell_program(tmp_path / "bin" / "sbatch")
+    shell_program(tmp_path / "bin" / "sinfo", sinfo)
     assert prepare.chosen_site(None)[0] == chosen
 
 
 def test_what_was_typed_counts_before_the_study_the_variable_the_config_and_the_host(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program(tmp_path, "sbatch")
+    shell_program(tmp_path / "bin" / "sbatch")
     path = write('site = "cori"')
     assert prepare.chosen_site(None) == ("cori", str(path))
     monkeypatch.setenv("HARNESS_SITE", "local")
@@ -96,7 +90,7 @@ def test_what_was_typed_counts_before_the_study_the_variable_the_config_and_the_
 
 
 def test_within_a_job_runs_stay_in_it(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, "sbatch")
+    shell_program(tmp_path / "bin" / "sbatch")
     write('site = "cori"')
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert prepare.chosen_site(None) == (None, "")
@@ -104,7 +98,7 @@ def test_within_a_job_runs_stay_in_it(write: Write, tmp_path: Path, monkeypatch:
 
 
 def test_a_site_that_was_not_typed_is_said_in_a_line(write: Write, tmp_path: Path, harness: Harness) -> None:
-    program(tmp_path, "sbatch")
+    shell_program(tmp_path / "bin" / "sbatch")
     done = harness("run", "--backend", "pytorch", "--dry-run")
     assert done.stdout.startswith("#!/bin/bash") and "--nodes=1" in done.stdout
     assert done.stderr == (
@@ -117,7 +111,7 @@ def test_a_site_that_was_not_typed_is_said_in_a_line(write: Write, tmp_path: Pat
 def test_from_python_it_is_the_site_of_the_command_with_its_account_and_folder(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program(tmp_path, "sbatch")
+    shell_program(tmp_path / "bin" / "sbatch")
     why = 'its hostnames match this host, login3 (site="local" is this machine)'
     assert harness_api.plan("pytorch", nodes=2).processes[1].address == "node1"
     assert capsys.readouterr() == ("", f"harness: runs at mine:gpu: {why}\n")

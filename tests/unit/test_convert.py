@@ -29,15 +29,10 @@ from harness.files import write_atomically
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
 from tests.conftest import PATIENCE_S, Harness, run_harness
+from tests.shards import encoded
 
 COLOUR = (200, 100, 50)
 PLAIN = Image.new("RGB", (60, 40), COLOUR)
-
-
-def encoded(image: Image.Image, format: str = "JPEG", **options: Any) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, format, **options)
-    return stream.getvalue()
 
 
 def noise(seed: int) -> bytes:

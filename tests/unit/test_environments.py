@@ -21,7 +21,9 @@ from harness.environments import EnvironmentProblem, EnvironmentSpec, Run
 from harness.environments.building import CheckReport, build, check, describe, last_words, lock, matches, reason
 from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
 from harness.errors import RunFailed
-from tests.conftest import Clock, Harness
+from tests.conftest import Clock, Harness, shell_program
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 BUILD = """
 import sys
@@ -31,12 +33,6 @@ from harness.environments.building import build
 spec = EnvironmentSpec("tiny", "cpu", Path(sys.argv[1]), ("six",))
 build(spec, lambda line: print(line, flush=True))
 """
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -367,10 +363,7 @@ def hidden(home: Path) -> dict[str, str]:
 
 def program(path: Path, version: str | None) -> Path:
     """A program that answers as a Python of this version, or, like a shim of pyenv, does not run."""
-    path.parent.mkdir(parents=True)
-    path.write_text(f"#!/bin/sh\necho {version}\n" if version else "#!/bin/sh\nexit 127\n")
-    path.chmod(0o755)
-    return path
+    return shell_program(path, f"echo {version}" if version else "exit 127")
 
 
 def conda_has(home: Path, *prefixes: Path) -> None:

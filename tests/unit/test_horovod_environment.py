@@ -17,15 +17,11 @@ from harness.backends.horovod import build
 from harness.backends.horovod.backend import environment
 from harness.environments import EnvironmentSpec, Variant
 
+pytestmark = pytest.mark.usefixtures("cache")
 VARIANTS: tuple[Variant, ...] = ("cpu", "cuda")
 ALL = [environment(framework, variant) for framework, variant in itertools.product(("tensorflow", "torch"), VARIANTS)]
 each = pytest.mark.parametrize("spec", ALL, ids=lambda spec: f"{spec.framework}-{spec.variant}")
 Commands = list[tuple[list[str], Mapping[str, str]]]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from harness.launch.pmix import PmixWorld
 from harness.report.text import comparison
 from harness.results.rows import with_libraries
 from harness.running.study import Study, labels
-from harness.worker import network
 from harness.worker.job import Job
-from harness.worker.mpi import check_mpi_world
+from harness.worker.mpi import OWN_NAMES, check_mpi_world
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, frame, run
 
@@ -42,7 +41,7 @@ def test_a_spec_without_a_library_is_what_it_was_before_there_was_a_choice() -> 
 
 
 def test_every_library_says_how_it_calls_itself() -> None:
-    assert set(network.MPI_LIBRARIES) == set(MPI_LIBRARIES)
+    assert set(OWN_NAMES) == set(MPI_LIBRARIES)
 
 
 def test_another_library_than_the_one_that_was_named_is_an_error() -> None:

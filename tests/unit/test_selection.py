@@ -31,8 +31,7 @@ NOW = datetime(2026, 3, 15, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+def shelf(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_BASELINES", str(tmp_path / "baselines"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from harness.launch.describe import described
 from harness.running import trial
 from harness.sites import site as sites
-from tests.conftest import Harness
+from tests.conftest import Harness, shell_program
 
 SINFO = """\
 debug|up|2|30:00|24|2|(null)
@@ -33,12 +33,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
     monkeypatch.delenv("SCRATCH", raising=False)
     monkeypatch.setattr("socket.gethostname", lambda: "login3.cluster")
     trial._said.cache_clear()
-    (tmp_path / "bin").mkdir()
 
     def program(name: str, body: str) -> None:
-        path = tmp_path / "bin" / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
+        shell_program(tmp_path / "bin" / name, body)
 
     program("sinfo", f"echo '{SINFO}'")
     program("srun", "echo 'MPI plugin types are...' >&2; echo 'none cray_shasta pmix pmi2' >&2")

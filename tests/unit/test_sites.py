@@ -144,9 +144,7 @@ def test_a_target_merges_system_partition_and_environment_in_that_order(write: W
     assert target.extras.port == 30000 and target.extras.mpi == "pmi2"
 
 
-def test_variables_of_a_profile_add_to_what_there_is_wherever_processes_start(
-    write: Write, harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_a_profile_add_to_what_there_is_wherever_processes_start(write: Write, harness: Harness) -> None:
     own = '["PATH", "/a b/bin:$PATH"], ["WISH", "it\'s \\"$(reboot)\\" ${PATH}:$NEVER_SET"]'
     mine = MINE.replace('python = "~/envs/tuned", ', "")
     write(mine.replace('["LEVEL", "partition"]', own).replace('["LEVEL", "environment"]', '["PATH", "$PATH:/tuned"]'))

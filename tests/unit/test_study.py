@@ -324,7 +324,7 @@ def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harn
     assert (again.code, again.json[0]["state"]) == (0, "completed"), again.stderr
 
 
-def test_the_best_number_of_servers_is_marked(tmp_path: Path) -> None:
+def test_the_best_number_of_servers_is_marked() -> None:
     spec = {"nodes": 2, "repeats": 1, "options": {"ps": 1}}
 
     class Measured(campaign.PointStatus):

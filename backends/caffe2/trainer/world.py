@@ -19,8 +19,8 @@ from harness.backends.caffe2.trainer.library import LIBRARY
 from harness.models.caffe2_layers import HOST
 from harness.worker.frameworks.caffe2 import plain_errors
 from harness.worker.job import Job
-from harness.worker.mpi import check_mpi_world, leave
-from harness.worker.network import interface_of, mpi_version
+from harness.worker.mpi import leave, mpi_version, open_mpi_world
+from harness.worker.network import interface_of
 
 with redirect_stdout(None):  # prints that a library of Gloo's operators is missing, which are built in
     from caffe2.python import data_parallel_model as data_parallel_model
@@ -131,12 +131,9 @@ class Mpi(RankWorld):
     at_once = 1  # Caffe2's operators hold a lock around MPI: with two orders on two ranks, they would wait for ever
 
     def __init__(self, job: Job) -> None:
-        from mpi4py import MPI  # starts MPI, for Caffe2's operators too
-
-        self._mpi, self._world = MPI, MPI.COMM_WORLD
-        check_mpi_world(self._world.Get_rank(), self._world.Get_size(), job)
+        self._mpi, self._world = open_mpi_world(job)  # for Caffe2's operators, too
         options = job.spec["options"]
-        if options["net_type"] != "simple" and MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        if options["net_type"] != "simple" and self._mpi.Query_thread() < self._mpi.THREAD_SERIALIZED:
             raise RuntimeError(
                 f"{mpi_version()} takes calls from one thread only, a dag calls from several: --net-type simple"
             )

@@ -9,8 +9,8 @@ from typing import Any
 import horovod
 
 from harness.worker.job import Job
-from harness.worker.mpi import check_mpi_world
-from harness.worker.network import interface_of, mpi_version, nccl_meets_on, wait_for_listener
+from harness.worker.mpi import check_mpi_world, mpi_version
+from harness.worker.network import interface_of, nccl_meets_on, wait_for_listener
 
 
 def join(job: Job, hvd: Any) -> None:

@@ -19,7 +19,7 @@ IMPLEMENTATIONS = {
 
 def options(job: Job) -> Any:
     return tf.distribute.experimental.CommunicationOptions(
-        bytes_per_pack=int(job.spec["options"]["pack_mb"] * job.spec.get("bytes_scale", 1.0) * 2**20),
+        bytes_per_pack=int(job.spec["options"]["pack_mb"] * job.bytes_scale * 2**20),
         implementation=IMPLEMENTATIONS[job.spec["transport"]],
     )
 

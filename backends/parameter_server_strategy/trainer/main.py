@@ -175,7 +175,7 @@ class StrategyTrainer(DeviceTrainer):
 
     def _work(self, parameters: Tensors, push: Callable[[Tensors], Any]) -> None:
         """A worker's step: the loss of its next batch, and what ``push`` does with the gradients."""
-        spec, moving = self._job.spec, list(self._moving)
+        moving = list(self._moving)
 
         def begin() -> Tuple[np.ndarray, ...]:
             try:
@@ -187,7 +187,7 @@ class StrategyTrainer(DeviceTrainer):
             return (images.numpy(), labels.numpy(), *self._moving.values())
 
         images, labels, *held = calls.call(begin, [], [tf.float32, tf.int64, *[tf.float32] * len(moving)])
-        images_each, size = (1, 1) if self._job.emulation else (spec["batch_size"], spec["image_size"])
+        images_each, size = self._job.batch_shape
         images.set_shape([images_each, size, size, 3])
         labels.set_shape([images_each])
         for value, tensor in zip(held, self._specification.statistics):

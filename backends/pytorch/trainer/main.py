@@ -43,7 +43,7 @@ class PyTorchTrainer(TorchTrainer):
             ddp = DistributedDataParallel(
                 self._module,
                 device_ids=[0] if self._cuda else None,
-                bucket_cap_mb=options["bucket_mb"] * job.spec.get("bytes_scale", 1.0),
+                bucket_cap_mb=options["bucket_mb"] * job.bytes_scale,
                 broadcast_buffers=False,
                 gradient_as_bucket_view=True,
             )

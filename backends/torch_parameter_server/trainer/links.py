@@ -22,8 +22,7 @@ import torch.distributed as dist
 
 from harness.worker.frameworks.torch import join
 from harness.worker.job import Job
-from harness.worker.mpi import check_mpi_world, leave
-from harness.worker.network import mpi_version
+from harness.worker.mpi import leave, mpi_version, open_mpi_world
 
 Wait = Callable[[], Any]
 ANYBODY: Optional[int] = None
@@ -51,11 +50,8 @@ class MpiLink:
     """MPI moves messages while somebody calls it: a thread that sleeps until there is something to move."""
 
     def __init__(self, job: Job) -> None:
-        from mpi4py import MPI
-
-        self._mpi, self._world = MPI, MPI.COMM_WORLD
-        check_mpi_world(self._world.rank, self._world.size, job)
-        if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        self._mpi, self._world = open_mpi_world(job)
+        if self._mpi.Query_thread() < self._mpi.THREAD_SERIALIZED:
             raise RuntimeError(f"{mpi_version()} allows no second thread to call it; use --transport gloo")
         self.name = f"{mpi_version()} through mpi4py"
         self._new: Deque[Tuple[Callable[[], Any], Future[int]]] = deque()

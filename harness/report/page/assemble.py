@@ -226,7 +226,7 @@ def _answer(
     answers = []
     for race in races[:SHOWN_ANSWERS]:
         contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
-        facets = Facets(*(tuple(sorted({str(each[name]) for each in contenders})) for name in Facets._fields))
+        facets = Facets.of(*contenders)
         shared = ("origin", "system", "model", "data")
         alike = [completed[name].astype(str).isin(getattr(facets, name)) for name in shared]
         those = pandas.concat(alike, axis=1).all(axis=1)
@@ -243,7 +243,7 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
     found = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
     if others:
         times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
-        said = "" if ranking.decided else f", within {fastest.MARGIN:.0%}" if ranking.equal else ", undecided"
+        said = "" if ranking.decided else f", within {verdicts.MARGIN:.0%}" if ranking.equal else ", undecided"
         found.append((times, f"the img/s of {texts.who(others[0])} on {at}{said}"))
     if race.scales:
         top = race.scales.best

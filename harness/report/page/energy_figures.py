@@ -27,7 +27,7 @@ def _figure(runs: Sequence[dict[Any, Any]]) -> Figure:
     series = []
     for contender, own in sorted(contenders.items()):
         name = " ".join(filter(None, contender))
-        facets = Facets(*(tuple(sorted({str(run[field]) for run in own})) for field in Facets._fields))
+        facets = Facets.of(*own)
         series.append(Series(name, "accent", [_spot(name, run) for run in own], look(*contender), facets))
     what = f"{system}, {panel_name(model, data)}, {covers}"
     return Figure(

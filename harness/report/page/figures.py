@@ -58,8 +58,8 @@ class Facets(NamedTuple):
     transport: tuple[str, ...]
 
     @classmethod
-    def of(cls, row: Mapping[Any, Any]) -> "Facets":
-        return cls(*((str(row[name]),) for name in cls._fields))
+    def of(cls, *rows: Mapping[Any, Any]) -> "Facets":
+        return cls(*(tuple(sorted({str(row[name]) for row in rows})) for name in cls._fields))
 
 
 @dataclass(frozen=True)

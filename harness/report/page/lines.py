@@ -4,7 +4,6 @@ Measured curves have one backend, framework and transport each. Published ones a
 same source, since the tables of 2017 give the better of two strategies at each size.
 """
 
-import json
 import math
 import zlib
 from collections import Counter, defaultdict
@@ -21,6 +20,7 @@ from harness.analysis.scaling import Configuration, Curve, CurvePoint
 from harness.core import backend as registry
 from harness.core.text import plural
 from harness.report.page.figures import COLOURS, Facets, Style, interval, throughput
+from harness.results.rows import varied_options
 
 # A marker says which family a curve is of, also in print and to those who see no colours.
 MARKERS: Mapping[str, Sequence[str]] = {
@@ -163,13 +163,9 @@ def of(frame: pandas.DataFrame, found: Sequence[Curve] | None = None, races: Seq
 
 
 def _varied(frame: pandas.DataFrame) -> dict[str, frozenset[str]]:
-    varied = {}
     measured = frame[frame["origin"] == "measured"]  # publications tell no options
-    for backend, texts in measured.groupby("backend")["options"].unique().items():
-        options = [json.loads(text or "{}") for text in texts]
-        names = {name for each in options for name in each}
-        varied[str(backend)] = frozenset(n for n in names if any(each.get(n) != options[0].get(n) for each in options))
-    return varied
+    texts = measured.groupby("backend")["options"].unique()
+    return {str(backend): frozenset(varied_options(its)) for backend, its in texts.items()}
 
 
 def _names(faceted: _Faceted) -> list[tuple[str, ...]]:

@@ -24,7 +24,7 @@ from harness.report.page.lines import Line
 from harness.report.page.modelled import MOST_FITTED, Explained
 from harness.report.text.kernel_table import UNITS
 from harness.report.text.verdict import contender, mark
-from harness.results.kernels import efficiencies
+from harness.results.kernels import with_efficiencies
 
 LISTED_RUNS = 20_000  # a page that holds more opens slowly
 
@@ -144,9 +144,8 @@ def run_facets(frame: pandas.DataFrame) -> list[Facets]:
 
 def kernels(frame: pandas.DataFrame) -> Table:
     """What kernels were measured to do, a row for each size of each run, and one for each run without a number."""
-    shown = frame.assign(efficiency=efficiencies(frame)).astype(object)
-    shown = shown[(frame["status"] == "completed") | ~frame["id"].duplicated()]
-    rows: list[Row] = [(kernel_figures.facets(run), _of_kernel(run)) for run in shown.to_dict("records")]
+    runs = with_efficiencies(frame).astype(object).to_dict("records")
+    rows: list[Row] = [(kernel_figures.facets(run), _of_kernel(run)) for run in runs]
     columns = (
         *("backend", "kernel", "nodes", "size", "rate", *CI, "unit", "bus GB/s", "p50, ms", "efficiency"),
         *("status", "framework", "transport", "mpi", "system", "started", "source"),

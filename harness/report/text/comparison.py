@@ -23,6 +23,7 @@ from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
 from harness.report.text import fastest
 from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated, number_cell, share_cell, table, text
+from harness.results.rows import varied_options
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
 _SHOWN = 20  # stragglers
@@ -131,7 +132,7 @@ def _baselines(frame: pandas.DataFrame, curves: Sequence[Curve]) -> dict[int, _B
         if base is None:
             continue
         base_rows = set(base.best.rows)
-        for row in (row for point in curve.points for tried in point.tried for row in tried.rows):
+        for row in curve.rows:
             own = per_node[row] == curve.facets["devices_per_node"]
             (of_own_curve if own else of_any_curve).setdefault(row, (base, row in base_rows))
     return of_any_curve | of_own_curve
@@ -211,10 +212,8 @@ def _options(frame: pandas.DataFrame, who: list[str]) -> dict[tuple[str, ...], s
     different = frame[[*who, "options", "training"]].drop_duplicates()
     for key, rows in different.groupby(who, dropna=False):
         every = {options: json.loads(options or "{}") for options in rows["options"]}
-        names = dict.fromkeys(name for each in every.values() for name in each)
-        varied = [name for name in names if len({json.dumps(each.get(name)) for each in every.values()}) > 1]
         for options, training in zip(rows["options"], rows["training"], strict=True):
-            named = {name: every[options].get(name) for name in varied}
+            named = {name: every[options].get(name) for name in varied_options(every)}
             words = [f"{name}={_option(value)}" for name, value in named.items() if value is not None]
             words += [word for word in training.split(", ") if word and word not in words]
             told[*map(str, key), options, training] = " ".join(words)

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from harness.analysis.fastest import MARGIN, Cheapest, Race, Ranking, Standing
+from harness.analysis.fastest import Cheapest, Race, Ranking, Standing
 from harness.analysis.ratios import MOST_REPEATS
 from harness.analysis.scaling import CONTENDER
-from harness.analysis.verdict import Verdict
+from harness.analysis.verdict import MARGIN, Verdict
 from harness.core.text import listed, percent, plural
 from harness.report.text import verdict as verdicts
 from harness.report.text.table import prose, table

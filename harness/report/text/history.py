@@ -9,7 +9,7 @@ from harness.analysis.differences import NOTHING
 from harness.analysis.history import FEWEST, LEVEL, History, RunSeries
 from harness.analysis.regression import unit_of
 from harness.core.text import minute, plural
-from harness.report.text.regression import listed_differences, percent, rate_text
+from harness.report.text.regression import change_text, listed_differences, rate_text
 from harness.report.text.table import table
 
 SCHEMA = "harness.history/1"
@@ -28,12 +28,12 @@ def terminal(found: History) -> str:
         lines = [f"{series.label} on {series.system or 'a machine without a name'}"]
         lines.append(f"  {count} runs, {first} to {last}; now {rate_text(unit, series.level)}")
         for change in series.changes:
-            low, high = map(percent, change.ci95)
+            low, high = map(change_text, change.ci95)
             lines += [
                 f"  between {minute(change.before.started)} and {minute(change.after.started)}: "
                 f"{rate_text(unit, change.old_rate).removesuffix(' img/s')} → "
                 f"{rate_text(unit, change.new_rate)}, "
-                f"{percent(change.change)} (95 % CI {low} … {high})",
+                f"{change_text(change.change)} (95 % CI {low} … {high})",
                 f"    {change.before.id}  →  {change.after.id}",
                 *(f"    {line}" for line in listed_differences(change.differences) or [NOTHING]),
             ]

@@ -12,7 +12,8 @@ from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
-from harness.results.kernels import efficiencies
+from harness.results.kernels import with_efficiencies
+from harness.results.rows import varied_options
 
 if TYPE_CHECKING:
     import pandas
@@ -35,10 +36,9 @@ def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
     Strong scaling efficiency, of what computes, is relative to ``baseline`` workers, by default to the fewest on which the
     same was measured.
     """
-    completed = frame["status"] == "completed"
-    shown = frame.assign(efficiency=efficiencies(frame, baseline))[completed | ~frame["id"].duplicated()]
     order = ["kernel", "backend", "framework", "transport", "system", "size", "nodes", "started"]
-    runs: list[Any] = list(shown.sort_values(order, kind="stable").astype(object).itertuples())
+    shown = with_efficiencies(frame, baseline).sort_values(order, kind="stable").astype(object)
+    runs: list[Any] = list(shown.itertuples())
     figures = [_figures(run) for run in runs]
     columns = [
         Column("kernel", [run.kernel for run in runs]),
@@ -87,26 +87,15 @@ def _configurations(runs: Sequence[Any]) -> list[str]:
     # On one machine threads change with the number of nodes, which is a column.
     if len({(run.backend, run.nodes, run.threads) for run in runs}) == len({(run.backend, run.nodes) for run in runs}):
         varied = [name for name in varied if name != "threads"]
-    options = _varied_options(runs)
+    backends = {run.backend for run in runs}
+    options = {each: varied_options({run.options for run in runs if run.backend == each}) for each in backends}
     configurations = []
     for run in runs:
         words = [_PARTS[name](getattr(run, name)) for name in varied]
-        words += [
-            f"{name}={value}" for name, value in json.loads(run.options).items() if (run.backend, name) in options
-        ]
+        own = json.loads(run.options).items()
+        words += [f"{name}={value}" for name, value in own if name in options[run.backend]]
         configurations.append(" ".join(filter(None, words)))
     return dated(runs, configurations, "kernel", "backend", "framework", "transport", "nodes", "size")
-
-
-def _varied_options(runs: Sequence[Any]) -> set[tuple[str, str]]:
-    """Options, each with its backend, that have several values, or that not all of its runs have."""
-    options = [(backend, json.loads(text)) for backend, text in {(run.backend, run.options) for run in runs}]
-    return {
-        (backend, name)
-        for backend, own in options
-        for name, value in own.items()
-        if any(other.get(name) != value for its, other in options if its == backend)
-    }
 
 
 def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
@@ -115,9 +104,9 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
         *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy", "efficiency", "id", "source"),
     )
-    shown = frame.assign(efficiency=efficiencies(frame, baseline))[frame["status"] == "completed"].astype(object)
+    completed = with_efficiencies(frame[frame["status"] == "completed"], baseline).astype(object)
     document = []
-    for run in shown.to_dict("records"):
+    for run in completed.to_dict("records"):
         interval = best_interval([Sample(run["rate"], tuple(run["values"]))])
         known = {name: None if run[name] != run[name] else run[name] for name in names}
         document.append(known | {"rate_ci95": interval, "values": list(run["values"])})

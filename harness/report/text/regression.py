@@ -10,20 +10,20 @@ from xml.etree import ElementTree
 
 from harness.analysis import work
 from harness.analysis.differences import NOTHING, Difference
+from harness.analysis.ratios import Interval
 from harness.analysis.regression import (
     CHANGED,
     FAILING,
     UNDECIDED,
     VERDICTS,
     ComparedResults,
-    Interval,
     Pair,
     Side,
     SideTotal,
 )
 from harness.core.text import plural
 from harness.report.text.kernel_table import UNITS
-from harness.report.text.table import prose, table
+from harness.report.text.table import literally, prose, table
 
 SCHEMA = "harness.comparison/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted
@@ -211,25 +211,25 @@ def github(comparison: ComparedResults) -> str:
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:
 
-    def literally(text: str) -> str:
-        """Text that Markdown shows as it is, in one line and within its cell."""
-        return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text).replace("\r", " ").replace("\n", " ")
+    def in_line(text: str) -> str:
+        """Within a cell of a table, too."""
+        return literally(text).replace("\r", " ").replace("\n", " ")
 
     def table_of(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         lines = [f"| {' | '.join(heading)} |", "| --- | --- | --: | --: | --: | --: | --: |"]
-        return [*lines, *(f"| {' | '.join(map(literally, row))} |" for row in rows), ""]
+        return [*lines, *(f"| {' | '.join(map(in_line, row))} |" for row in rows), ""]
 
     remarks = [line for lines in _remarks(comparison) for line in lines]
     lines = [
-        f"**{literally(verdict(comparison))}**",
+        f"**{in_line(verdict(comparison))}**",
         "",
-        f"- OLD {literally(_side(old, comparison.old))}",
-        f"- NEW {literally(_side(new, comparison.new))}",
+        f"- OLD {in_line(_side(old, comparison.old))}",
+        f"- NEW {in_line(_side(new, comparison.new))}",
         "",
         *(line for heading, *rows in _tables(comparison.pairs) for line in table_of(heading, rows)),
-        *(f"{'  ' * line.startswith('  ')}- {literally(line.strip())}" for line in remarks),
+        *(f"{'  ' * line.startswith('  ')}- {in_line(line.strip())}" for line in remarks),
         "",
-        literally(rule(comparison)),
+        in_line(rule(comparison)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -266,8 +266,8 @@ def rate_text(unit: str, rate: float | None) -> str:
 def _row(pair: Pair) -> tuple[str, ...]:
     judgement = pair.judgement
     rates = (rate_text(pair.unit, side.rate).removesuffix(" img/s") for side in (pair.old, pair.new))
-    change = "" if judgement.change is None else percent(judgement.change)
-    limits = " … ".join(map(percent, judgement.ci95 or ()))
+    change = "" if judgement.change is None else change_text(judgement.change)
+    limits = " … ".join(map(change_text, judgement.ci95 or ()))
     p = "" if judgement.p is None else "< 0.0001" if judgement.p < 1e-4 else f"{judgement.p:.4f}"
     return (pair.label, pair.verdict, *rates, change, limits, p)
 
@@ -308,7 +308,7 @@ def _steps(pair: Pair) -> list[str]:
     parts = []
     for name in ("p50", "p99", "jitter"):
         before, after = old[f"{name}_s"], new[f"{name}_s"]
-        relative = f" ({percent(after / before - 1)})" if before else ""
+        relative = f" ({change_text(after / before - 1)})" if before else ""
         parts.append(f"{name} {before * 1e3:.1f} → {after * 1e3:.1f} ms{relative}")
     before, after = old["slowest_over_median"], new["slowest_over_median"]
     if abs(after / before - 1) > 0.01:
@@ -374,6 +374,6 @@ def first_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
 
 
-def percent(change: float) -> str:
+def change_text(change: float) -> str:
     """``−7.4 %``, with a typographic minus; ``+∞`` where there is no bound."""
     return "+∞" if change == math.inf else f"{100 * change:+.1f} %".replace("-", "−")

@@ -200,13 +200,14 @@ def as_markdown(shown: Sequence[Table]) -> str:
     for each in shown:
         rows = zip(*(column.cells for column in each.columns), strict=True)
         rule = ["---:" if column.right else "---" for column in each.columns]
-        lines = [[_markdown(column.heading) for column in each.columns], rule, *(map(_markdown, row) for row in rows)]
-        parts += filter(None, [_markdown(each.above).replace("\n", "\n\n")])
+        lines = [[literally(column.heading) for column in each.columns], rule, *(map(literally, row) for row in rows)]
+        parts += filter(None, [literally(each.above).replace("\n", "\n\n")])
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     return "\n\n".join(parts)
 
 
-def _markdown(words: str) -> str:
+def literally(words: str) -> str:
+    """Text that Markdown shows as it is."""
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", words)
 
 

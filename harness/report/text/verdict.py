@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from harness.analysis.differences import LENGTH
 from harness.analysis.ratios import Ratio
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
@@ -34,9 +35,7 @@ TERMS = {
     "batch_size": "per-device batch",
     "devices_per_node": "devices per node",
     "image_size": "image size",
-    "warmup_steps": "warm-up steps",
-    "steps": "measured steps",
-    "dilation": "dilation",
+    **LENGTH,
 }
 
 

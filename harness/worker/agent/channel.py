@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
 from harness.files import whole_file
+from harness.worker.agent.seating import folder_of
 from harness.worker.network import interface_of
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
@@ -47,7 +48,7 @@ class Channel:
         self._say(here=socket.gethostname())
         run_files, self._start = self._next(), self._next()["start"]
         self._run_dir = run_dir
-        self._shared = (run_dir / f"repeat-{repeat}" / nonce_file(run_files["nonce"])).exists()
+        self._shared = (folder_of(run_dir, repeat) / nonce_file(run_files["nonce"])).exists()
         self._keep(run_files["files"])
 
     def follow(self, **files: Path) -> None:

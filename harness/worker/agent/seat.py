@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
 from harness.files import write_atomically
-from harness.worker.agent.seating import SUBMISSION, Hosts, host_file, seated
+from harness.worker.agent.seating import PLAN, SUBMISSION, Hosts, folder_of, host_file, seated
 from harness.worker.process import parser
 
 NOT_MEASURED = 3
@@ -35,7 +35,7 @@ def _main() -> int:
     options.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
     options.add_argument("--ended", type=int)
     arguments = options.parse_args()
-    run_dir, repeat_dir = arguments.run, arguments.run / f"repeat-{arguments.repeat}"
+    run_dir, repeat_dir = arguments.run, folder_of(arguments.run, arguments.repeat)
     # The number of this job, and how often it was requeued.
     job = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     if arguments.ended is not None:
@@ -92,7 +92,7 @@ def _seat(run_dir: Path, repeat_dir: Path, job: Tuple[str, int], pattern: str) -
                 target = target.with_name(target.name + "+")
             target.mkdir(parents=True, exist_ok=True)
             earlier.rename(target / earlier.name)
-    plan = json.loads((run_dir / "plan.json").read_text())
+    plan = json.loads((run_dir / PLAN).read_text())
     needed = 1 + max(process["node"] for process in plan["processes"])
     names = _answer("scontrol", "show", "hostnames")
     if len(names) < needed:

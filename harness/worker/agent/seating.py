@@ -13,7 +13,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from harness.files import write_atomically
 
-SUBMISSION = "submission.json"  # of a run directory: its jobs, and what its record is called
+# Files of a run directory.
+SPEC = "spec.json"  # is locked by whoever carries out the run here
+PLAN = "plan.json"
+SUBMISSION = "submission.json"  # its jobs, and what its record is called
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,20 @@ def seated(plan: Dict[str, Any], hosts: Optional[Hosts]) -> Dict[str, Any]:
         name, address = hosts.nodes[process["node"]]
         processes.append({**process, "host": name, "address": address})
     return {**plan, "processes": processes}
+
+
+def folder_of(run_dir: Path, repeat: int) -> Path:
+    return run_dir / f"repeat-{repeat}"
+
+
+def plan_of(run_dir: Path, repeat: int) -> Dict[str, Any]:
+    """The plan of a run directory, with every process on its host in this repeat."""
+    return seated(json.loads((run_dir / PLAN).read_text()), Hosts.read(folder_of(run_dir, repeat)))
+
+
+def name_of(process: Dict[str, Any]) -> str:
+    """What the files of a process of the plan are called, for example ``worker-0``."""
+    return f"{process['role']}-{process['rank']}"
 
 
 def host_file(plan: Dict[str, Any]) -> str:

@@ -25,9 +25,9 @@ from typing import Any, Dict, List, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
-from harness.worker import gpus
+from harness.worker import gpus, proc
 from harness.worker.agent.channel import Channel, Ended
-from harness.worker.agent.seating import Hosts, seated
+from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
 from harness.worker.process import LAUNCHER, Events, parser
 
 GRACE_S = 3.0  # between asking a process to end and killing it
@@ -48,11 +48,10 @@ def _main() -> int:
         channel = Channel(run_dir, repeat) if arguments.channel else None
     except Ended:
         return 1
-    repeat_dir = run_dir / f"repeat-{repeat}"
-    plan = seated(json.loads((run_dir / "plan.json").read_text()), Hosts.read(repeat_dir))
-    process = plan["processes"][arguments.index]
-    timeout_s = json.loads((run_dir / "spec.json").read_text())["timeout_s"]
-    name = f"{process['role']}-{process['rank']}"
+    repeat_dir = folder_of(run_dir, repeat)
+    process = plan_of(run_dir, repeat)["processes"][arguments.index]
+    timeout_s = json.loads((run_dir / SPEC).read_text())["timeout_s"]
+    name = name_of(process)
     log, events_file = repeat_dir / "logs" / f"{name}.log", repeat_dir / "events" / f"{name}.jsonl"
     events = Events(events_file)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +113,7 @@ def _attend(
         if code == -signal.SIGTERM:
             time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
-        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = proc.stat(child.pid)[0]
         _end(child)
         return {"how": "timeout", "stopped": state == "T", "code": TIMED_OUT}
     except Ended as asked:

@@ -8,6 +8,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple, TypeVar
 
 import numpy as np
 
+from harness.models.initial import initial_values
+from harness.worker.checkpoint import velocity
 from harness.worker.job import Job
 from harness.worker.trainer import Learner, State
 
@@ -69,6 +71,14 @@ class DeviceTrainer(Learner):
     def statistics(self) -> Dict[str, np.ndarray]:
         values = self.values()
         return {tensor.name: values[tensor.name] for tensor in self._specification.statistics}
+
+    def _first_values(self) -> Dict[str, np.ndarray]:
+        """The values that training starts from: with momentum, velocities of zero are among them."""
+        values = initial_values(self._specification, self._job.spec["seed"])
+        if self._sgd.momentum:
+            names = [tensor.name for tensor in self._specification.tensors]
+            values.update({velocity(name): np.zeros_like(values[name]) for name in names})
+        return values
 
     def _timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Batches without end, made from now on. How long the training waits for each is noted: nothing if they keep up."""

@@ -13,7 +13,7 @@ from caffe2.python import core, scope, workspace
 
 from harness.models import caffe2_layers
 from harness.models.caffe2_layers import HOST, IDEEP, ImageBlob
-from harness.models.initial import canonical, initial_values, stored, stored_shape
+from harness.models.initial import canonical, stored, stored_shape
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import definition
 from harness.worker.frameworks.base import DeviceTrainer
@@ -93,12 +93,7 @@ class Caffe2Trainer(DeviceTrainer):
         factors = {ONE: 1.0, RATE: -self._sgd.rate, MOMENTUM: self._sgd.momentum, DECAY: self._sgd.weight_decay}
         for blob, factor in factors.items():
             workspace.FeedBlob(blob, np.array([factor], np.float32), HOST)
-        values = initial_values(self._specification, self._job.spec["seed"])
-        if self._sgd.momentum:
-            values.update(
-                {velocity(tensor.name): np.zeros_like(values[tensor.name]) for tensor in self._specification.tensors}
-            )
-        self._feed_values(values)
+        self._feed_values(self._first_values())
         if self._job.real_data:  # fed in every step, but a net is made from blobs that are there
             for name in ("images", "labels"):
                 workspace.CreateBlob(f"{self._scope}{name}")

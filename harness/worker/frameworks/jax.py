@@ -19,7 +19,6 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import INTER_OP_THREADS, definition
 from harness.worker.frameworks.base import DeviceTrainer, require_tf32
@@ -71,12 +70,10 @@ class JaxTrainer(DeviceTrainer):
         self._same, self._own = NamedSharding(mesh, P()), NamedSharding(mesh, P(WORKERS))
         self._shardings = {tensor.name: self._own for tensor in self._specification.statistics}
         self._shardings.update({name: self._same for name in tensors})
-        values = initial_values(self._specification, spec["seed"])
         if self._sgd.momentum:
             self._shardings.update({velocity(name): self._same for name in tensors})
-            values.update({velocity(name): np.zeros_like(values[name]) for name in tensors})
         self._held: Arrays = {}
-        self.restore(values)
+        self.restore(self._first_values())
         self.set_learning_rate(self._sgd.rate)
         self._batches: Iterator[Batch] = map(self._placed, self._read) if self._read else self._resident()
 
@@ -161,8 +158,7 @@ class JaxTrainer(DeviceTrainer):
 
     def _shapes(self) -> Batch:
         """What a batch of all workers is like."""
-        spec = self._job.spec
-        count, size = (1, 1) if self._job.emulation else (spec["batch_size"], spec["image_size"])
+        count, size = self._job.batch_shape
         images = (count * len(jax.devices()), size, size, 3)
         return (
             jax.ShapeDtypeStruct(images, np.float32, sharding=self._own),

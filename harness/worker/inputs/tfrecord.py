@@ -1,4 +1,4 @@
-"""TFRecord files, the examples in them, and the images in these, without TensorFlow. Standard library only; Python 3.9.
+"""TFRecord files, the examples in them, and the images in these, without TensorFlow. NumPy only; Python 3.9.
 
 A file is a sequence of records: length (uint64), masked CRC-32C of the length, data, masked CRC-32C of the data, all little
 endian (tensorflow/core/lib/io/record_writer.h). The data are ``tf.train.Example`` messages

@@ -1,0 +1,28 @@
+"""What Linux says of processes (proc(5)). Python 3.9; standard library."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Dict, List
+
+
+def stat(pid: int) -> List[str]:
+    """The fields of /proc/PID/stat behind the name: state, parent, and so on. Raises OSError once the process has ended."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        return file.read().rpartition(")")[2].split()  # a name may hold any bytes
+
+
+def descendants() -> Dict[int, List[str]]:
+    """``stat`` of the processes below this one that have not been waited for, parents first."""
+    every: Dict[int, List[str]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                every[int(entry)] = stat(int(entry))
+    below: List[int] = []
+    last = [os.getpid()]
+    while last:
+        last = [pid for pid, fields in every.items() if int(fields[1]) in last]
+        below += last
+    return {pid: every[pid] for pid in below}
