@@ -28,7 +28,7 @@ from harness.running.pace import Pace
 from harness.sites.site import Site
 from harness.version import harness_version
 from harness.worker import machine
-from harness.worker.agent.seating import SPEC, SUBMISSION, Hosts
+from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION, Hosts
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Run(ABC):
             ) from None
         try:
             self.write_inputs()
-            write_atomically(self.folder / "plan.json", self.plan.to_json())
+            write_atomically(self.folder / PLAN, self.plan.to_json())
             # Last, as it makes a folder a run directory for whoever looks meanwhile.
             write_atomically(self.folder / SPEC, self.spec.model_dump_json(indent=1))
         except BaseException as error:

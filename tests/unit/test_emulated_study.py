@@ -138,7 +138,7 @@ def test_a_world_as_the_law_says_is_recognised() -> None:
             "slices_help": "no",
             "everybody_with_everybody": "cannot say",  # the crowding of eight nodes is hidden by compute
             "the_drop": "yes",
-            "drop_is_of_one_rate": "cannot say",  # at 2.5 GB/s a step on 8 nodes is shorter than in 2017, at 2.3 by the law not
+            "drop_is_of_one_rate": "cannot say",  # a step on 8 nodes is shorter than in 2017; at 2.3 GB/s, by the law, not
             "caffe2_keeps_up": "yes",
             "emulated_otherwise": "cannot say",
         }
