@@ -57,7 +57,7 @@ def folder() -> Path:
 def find(name: str) -> Path | None:
     """The folder of the baseline called ``name``, None if there is none."""
     saved = folder() / name
-    return saved if name and Path(name).name == name and saved.is_dir() else None
+    return saved if NAME.fullmatch(name) and saved.is_dir() else None
 
 
 def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = "", replace: bool = False) -> Baseline:

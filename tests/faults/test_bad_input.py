@@ -215,7 +215,6 @@ def things(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:60].replace("\n", " "))
-@pytest.mark.usefixtures("environment")
 def test_a_wrong_request_is_refused_in_one_line(
     refused: Harness, things: Path, arguments: list[str], said: list[str]
 ) -> None:
@@ -267,7 +266,7 @@ def test_a_comparison_checks_every_run_before_it_starts_one(harness: Harness, th
     assert not (things / "runs").exists()
 
 
-def test_output_that_cannot_be_written_is_one_line_too(harness: Harness) -> None:
+def test_output_that_cannot_be_written_is_one_line_too() -> None:
     for command in (["list", "backends"], [*PYTORCH, "--dry-run"], ["--help"]):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run(

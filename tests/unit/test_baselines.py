@@ -110,6 +110,33 @@ def test_a_save_that_fails_leaves_the_old_baseline_and_nothing_else(
     assert baselines.get("v1").sources == [str(tmp_path / "a")]
 
 
+def test_a_replacement_that_cannot_take_its_place_leaves_the_old_baseline_there(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.save(tmp_path / "a", [made.record(nodes=1)])
+    save("v1", [str(tmp_path / "a")])
+    rename = Path.rename
+
+    def but_not_the_new_one(path: Path, target: Path) -> Path:
+        if path.name == "new":
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", but_not_the_new_one)
+    made.save(tmp_path / "b", [made.record(nodes=2)])
+    with pytest.raises(InvalidInput, match=r"cannot save baseline v1 in .*: Input/output error"):
+        save("v1", [str(tmp_path / "b")], replace=True)
+    assert [entry.name for entry in shelf.iterdir()] == ["v1"]
+    assert baselines.get("v1").sources == [str(tmp_path / "a")] and len(list(shelf.glob("v1/*/record.json"))) == 1
+
+
+@pytest.mark.parametrize("source", ["", ".", "..", "v1/..", "v1/one", "../baselines"])
+def test_no_folder_but_one_on_the_shelf_is_a_baseline(shelf: Path, source: str) -> None:
+    (shelf / "v1" / "one").mkdir(parents=True)
+    assert baselines.find("v1") == shelf / "v1"
+    assert baselines.find(source) is None
+
+
 @pytest.mark.parametrize("name", ["a/b", "../v1", ".v1", "-v1", "", "v 1", "v1\n", "reference", "naïve"])
 def test_a_name_that_is_none_is_refused(shelf: Path, name: str) -> None:
     for act in (

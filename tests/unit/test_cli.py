@@ -127,7 +127,7 @@ def test_list_shows_what_there_is(harness: Harness) -> None:
     assert [name.rsplit("-", 2)[1] for name in of_torch] == ["cpu", "cuda", "openmpi"]
 
 
-def test_every_command_is_listed_with_a_line_that_fits_80_columns_without_being_loaded(harness: Harness) -> None:
+def test_every_command_is_listed_with_a_line_that_fits_80_columns_without_being_loaded() -> None:
     code = "import sys; from harness.cli import cli; cli.main(['--help'], standalone_mode=False); print(*sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=True

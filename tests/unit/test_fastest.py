@@ -133,6 +133,14 @@ def test_contenders_within_five_percent_are_equal_and_need_no_more_repeats() -> 
     assert "What would decide it" not in text
 
 
+@pytest.mark.parametrize(("noise", "equal"), [(0.033, True), (0.034, False)])
+def test_an_interval_that_ends_beyond_five_percent_is_not_equal(noise: float, equal: bool) -> None:
+    (only,) = race([run(2, around(100, noise), **SERVERS), run(2, around(100, noise, seed=2), **TORCH)]).sizes
+    interval = only.rivals[0].ratio.interval
+    assert interval and interval[1] == pytest.approx(1.05, abs=0.002)
+    assert only.equal == equal == (interval[1] <= 1.05)
+
+
 def test_without_repeats_nobody_wins() -> None:
     rows = [run(2, 100.0, **SERVERS), run(2, 200.0, **TORCH)]
     assert race(rows).sizes[0].p is None and not race(rows).sizes[0].decided

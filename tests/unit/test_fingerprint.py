@@ -59,6 +59,14 @@ def test_the_losses_are_means_over_all_ranks_of_the_first_steps() -> None:
     assert found.usual.losses == tuple(2.0 * step for step in range(FIRST)) and found.steps == FIRST + 5
 
 
+@pytest.mark.parametrize(("step", "parted"), [(10, 10), (11, 0)])
+def test_the_first_10_steps_are_told_apart_and_later_ones_by_their_bits_only(step: int, parted: int) -> None:
+    usual = [7.0] * 12
+    other = [*usual[: step - 1], 8.0, *usual[step:]]
+    apart = parting(of(usual, usual), of(other, other), TOLERANCE)
+    assert apart is not None and (apart.step, apart.beyond) == (parted, step <= 10)
+
+
 def test_any_bit_of_any_rank_any_step_and_the_parameters_makes_other_bits() -> None:
     long = [7.0] * (FIRST + 5)
     late = [*long[:-1], math.nextafter(7.0, 8.0)]

@@ -27,7 +27,7 @@ FOUND = 0.98  # of changes that are large enough, wherever they are
 
 @draws(1000)
 @pytest.mark.parametrize("runs", [6, 30, 100])
-def test_at_most_5_percent_of_series_without_a_change_are_said_to_have_one(runs: int, count: int) -> None:
+def test_at_most_3_percent_of_series_without_a_change_are_said_to_have_one(runs: int, count: int) -> None:
     generator = np.random.default_rng(1)
     found = [bool(change_points(series(generator, runs))) for _ in range(count)]
     assert sum(found) <= most(LEVEL, count)
@@ -84,6 +84,29 @@ def test_nothing_changes_where_nothing_can(values: list[float]) -> None:
 
 def test_a_step_without_any_noise_is_placed_exactly() -> None:
     assert change_points([100.0] * 10 + [90.0] * 10) == [10]
+
+
+def wavering(*parts: tuple[int, float]) -> list[float]:
+    """img/s of as many runs around each level, 1 % below and above it in turn."""
+    return [level * (1 - 0.01 * (-1) ** run) for runs, level in parts for run in range(runs)]
+
+
+@pytest.mark.parametrize("bad_run", [3, 12])
+def test_one_bad_run_hides_no_change(bad_run: int) -> None:
+    values = wavering((8, 100), (8, 95))
+    values[bad_run] *= 0.5 if bad_run > 8 else 2
+    assert change_points(values) == [8]
+
+
+def test_a_change_is_placed_anew_once_the_one_before_it_is_known() -> None:
+    assert change_points(wavering((4, 92), (4, 96), (8, 100))) == [4, 8]  # the second was found first, and at 7
+
+
+def test_beside_a_change_another_one_takes_twice_the_evidence() -> None:
+    """Of the orders of eight such runs 1 in 42 has as good a split: fewer than 3 %, and more than 1.5 %."""
+    assert change_points(wavering((4, 92), (4, 95))) == [4]
+    assert change_points(wavering((8, 100), (4, 92), (4, 95))) == [8]
+    assert change_points(wavering((4, 92), (4, 95), (8, 110))) == [8]
 
 
 def test_history_tells_when_by_how_much_and_what_differs(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from harness.records.launch import LaunchRecord, printed
+from harness.records.record import sealed
 from tests.conftest import PATIENCE_S, ROOT, Finished, Harness
 
 SERVERS = ROOT / "tests" / "programs" / "servers.py"
@@ -168,3 +169,15 @@ def test_a_program_that_prints_no_img_per_s_has_no_number(harness: Harness, tmp_
     done: Finished = harness("launch", "--pattern", IMG_PER_S, "--", "true")
     assert done.code == 1 and "0 workers printed a number above 0" in done.stderr
     assert record(tmp_path).status == "failed"
+
+
+def test_a_process_that_failed_cannot_be_among_those_of_a_completed_launch(harness: Harness, tmp_path: Path) -> None:
+    harness("launch", "--nodes", "2", "--", "true").succeeded()
+    (file,) = tmp_path.glob("runs/*/launch.json")
+    edited = json.loads(file.read_text())
+    del edited["seal"]
+    edited["repeats"][0]["ranks"][1]["code"] = 1
+    file.write_bytes(sealed(json.dumps(edited).removesuffix("}").encode()))
+    done = harness("check", "runs")
+    assert done.stdout == f"{file.relative_to(tmp_path)}: not a valid record: repeat 1 does not pass exit_codes\n"
+    assert (done.code, done.stderr) == (1, "harness: 1 of 1 record cannot be believed\n")

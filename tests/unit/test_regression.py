@@ -127,6 +127,22 @@ def test_noise_that_hides_a_slowdown_as_large_as_the_threshold_is_no_all_clear()
     assert judge([100 * FIVE], [100 * FIVE], Rule(threshold=0.0))[0].verdict == "too noisy"
 
 
+@pytest.mark.parametrize(("noise", "verdict"), [(4.4, "no significant change"), (4.5, "too noisy")])
+def test_an_interval_that_reaches_5_percent_is_too_noisy(noise: float, verdict: str) -> None:
+    (found,) = judge([100 * FIVE**noise], [100 * FIVE**noise])
+    assert found.ci95 is not None and found.ci95[0] == pytest.approx(-0.05, abs=0.001)
+    assert found.verdict == verdict == ("too noisy" if found.ci95[0] <= -0.05 else "no significant change")
+
+
+@pytest.mark.parametrize(("rate", "significant"), [(99.01, False), (99.0, True)])
+def test_a_change_is_significant_below_a_p_of_4_percent(rate: float, significant: bool) -> None:
+    (down,), (up,) = judge([100 * FIVE], [rate * FIVE]), judge([rate * FIVE], [100 * FIVE])
+    assert down.p == pytest.approx(up.p) == pytest.approx(0.04, abs=0.002)
+    assert down.p is not None and (down.p < 0.04) == significant
+    verdict = "significant, below the threshold" if significant else "no significant change"
+    assert (down.verdict, up.verdict) == (verdict, verdict)
+
+
 def test_values_without_any_spread_are_compared_too() -> None:
     found = judge([[100.0, 100.0], [100.0, 100.0]], [[90.0, 90.0], [100.0, 100.0]])
     assert [one.verdict for one in found] == ["slower", "no significant change"]

@@ -366,11 +366,14 @@ CASES = [
     ("port = 30000", 'namespaces = "{host}.pid"', "", "launcher srun takes no extras.namespaces"),
     ("port = 30000", 'namespaces = "pids"', "extras.namespaces", "'pids' is not a file whose name has {host} in it"),
     ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "'pmi2; x' is not a value for srun's --mpi"),
-    (
-        "{host}-hsn0",
-        "hsn0",
-        "extras.address",
-        "'hsn0' is not {host} with letters, digits, dots and dashes around it",
+    *(
+        (
+            "{host}-hsn0",
+            wrong,
+            "extras.address",
+            f"'{wrong}' is not {{host}} with letters, digits, dots and dashes around it",
+        )
+        for wrong in ("hsn0", "{host}; id", "$(id){host}", "{host}|id")
     ),
 ]
 

@@ -32,6 +32,19 @@ def test_step_times_are_differences_of_marks() -> None:
     assert (figures.slowest_rank, figures.slowest_over_median) == (1, pytest.approx(6 / 4.5))
 
 
+def test_jitter_is_the_scaled_median_absolute_deviation_of_the_steps_of_all_ranks_and_repeats() -> None:
+    marks = [[[0.0, 1.0, 3.0], [0.0, 3.0, 7.0]], [[5.0, 6.0, 8.0], [0.0, 5.0, 14.0]]]  # steps of 1, 1, 2, 2, 3, 4, 5, 9
+    figures = statistics.step_times(marks, [[3.0, 7.0], [3.0, 14.0]])
+    assert figures.p50_s == 2.5
+    assert figures.jitter_s == pytest.approx(1.4826 * 1.5)  # of 0.5, 0.5, 0.5, 1.5, 1.5, 1.5, 2.5, 6.5
+
+
+def test_the_slowest_rank_is_that_of_all_repeats_together() -> None:
+    marks = [[[0.0, 1.0]] * 3] * 2
+    figures = statistics.step_times(marks, [[9.0, 3.0, 2.0], [3.0, 5.0, 4.0]])
+    assert (figures.slowest_rank, figures.slowest_over_median) == (0, pytest.approx(6 / 4))
+
+
 def test_efficiency_of_the_published_daint_points() -> None:
     """CSCS 2017, table 1: 138.23 img/s on one node, 7118.31 on 64, 9219.7 on 128."""
     assert statistics.scaling_efficiency(7118.31, 64, 138.23, 1) == pytest.approx(0.8046, abs=1e-4)

@@ -291,6 +291,7 @@ def _of(field: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (_of("epochs.1.epoch", 3), "epoch 3 follows epoch 1"),
         (_of("ranks.1.evidence.digest", "other"), "does not pass replicas_equal"),
         (_of("ranks.0.evidence.updates", 7), "does not pass updates"),
+        (_of("ranks.1.evidence.changed", False), "does not pass trained"),
         (_of("ranks.0.steps", 7), "does not pass steps"),
         (_of("checks.0.passed", False), "does not pass all_ranks"),
         (lambda document: document["ranks"].pop(), "does not pass all_ranks"),

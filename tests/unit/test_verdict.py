@@ -306,6 +306,14 @@ def test_strong_scaling_is_left_out_and_named() -> None:
     )
 
 
+def test_servers_at_one_global_batch_are_no_counterpart() -> None:
+    toolkit = series(flat, **HOROVOD)
+    weak = series(falling, **SERVERS)
+    strong = [run(size, [90.0 * size, 91.0 * size], **SERVERS | {"batch_size": 512 // size}) for size in (1, 2, 4)]
+    assert only(toolkit + weak + strong).sizes == only(toolkit + weak).sizes
+    assert only(toolkit + strong).reason == "no counterpart"
+
+
 def test_the_control_is_reported_and_does_not_decide() -> None:
     rows = series(falling, **SERVERS) + series(flat, **HOROVOD) + series(falling, **CONTROL)
     found = verdict(frame(rows))
