@@ -232,7 +232,7 @@ def drop_is_of_one_rate(points: list[Point]) -> Answered:
 def the_drop(points: list[Point]) -> Answered:
     """Do whole tensors on servers make a step much longer from 64 to 128 nodes, and an allreduce not?"""
     servers = {"backend": TORCH, "order": "forward", "placement": "greedy"}
-    ways = {"with the servers of 2017": servers, "without servers": {"backend": "pytorch"}}
+    ways = {"with as many servers as in 2017": servers, "without servers": {"backend": "pytorch"}}
     counts = {row.nodes: row.ps for row in published_2017()}
     longer: dict[str, Ratio] = {}
     said, scales = [], set()
@@ -273,7 +273,7 @@ def everybody_with_everybody(points: list[Point]) -> Answered:
 
 
 def toolkits_beat_servers(points: list[Point]) -> Answered:
-    """Do MPI-based toolkits train faster than the servers of 2017, on all links that were measured?"""
+    """Do MPI-based toolkits train faster than TensorFlow's servers as it runs them, as many as in 2017?"""
     return won({cell: cell.as_2017 for cell in the_map(points) if cell.nodes >= 8 and cell.as_2017})
 
 

@@ -90,7 +90,7 @@ def map_figures(points: list[Point]) -> Iterator[Figure]:
     for model in sorted({cell.model for cell in cells}):
         series = []
         sizes = sorted({cell.nodes for cell in cells if cell.model == model})
-        for (number, nodes), (name, hollow) in product(enumerate(sizes), (("as in 2017", False), ("in order", True))):
+        for (number, nodes), (name, hollow) in product(enumerate(sizes), (("in no order", False), ("in order", True))):
             here = [cell for cell in cells if (cell.model, cell.nodes) == (model, nodes)]
             times = ((cell.links, cell.in_order if hollow else cell.as_2017) for cell in here)
             if spots := [Spot(links, found.value, *(found.interval or ())) for links, found in times if found]:
@@ -103,5 +103,5 @@ def map_figures(points: list[Point]) -> Iterator[Figure]:
         ticks = tuple((rate, f"{rate:g}") for rate in (0.5, 1, 2.5, 5, 10))
         x = Axis("links [GB/s in the time of a P100]", "log", ticks=ticks)
         y = Axis("step with servers / with the fastest toolkit", "linear")
-        note = "Above 1 toolkits are faster. Bands are where real systems are, by independent measurements."
+        note = "As many servers as in 2017. Above 1 toolkits are faster. Bands are where real systems are, by independent measurements."
         yield Figure(f"map-{model}", f"{model}: servers against toolkits", f"map-{model}", x, y, series, note)
