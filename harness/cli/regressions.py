@@ -81,8 +81,8 @@ FILE = Written(_new_file)
 def regression(
     old: str, new: str, inconclusive: int | None, everything: bool, as_json: bool, github: bool, **given: Any
 ) -> None:
-    """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, or baselines' names; or
-    some of these, such as 'runs/ @ now-14d:now-7d' and 'runs/ @ now-7d:now' (docs/results.md).
+    """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, baselines' names, tables
+    (CSV), or reference:TEXT; or some of these, such as 'runs/ @ now-14d:now-7d' and 'runs/ @ now-7d:now' (docs/results.md).
 
     Equal measurements, of training and of kernels, are compared by their repeats. A slowdown is reported if it is
     statistically significant, unless the data show that it is smaller than --threshold. Exit code: 0 nothing is
