@@ -31,7 +31,7 @@ run: quick-environments  ## install what is missing, compare parameter_server an
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) measure $(QUICK) $(SMALL) --output $(RUNS)/quick
 	@$(HARNESS) report $(RUNS)/quick --output $(RUNS)/report.html
 
-compare: environments  ## the same with every backend (compiles Horovod the first time: minutes)
+compare: environments  ## the same with seven backends (compiles Horovod the first time: minutes)
 	OMP_WAIT_POLICY=PASSIVE $(HARNESS) measure $(FULL) $(SMALL) --output $(RUNS)/full
 	@$(HARNESS) report $(RUNS)/full --output $(RUNS)/report.html
 

@@ -5,7 +5,7 @@
     python3 benchmarks/gpu_check.py --env PYTHON --device cpu   # the part of it that takes no GPU
 
 It needs nothing but the standard library and a PyTorch with NumPy: what `harness run` imports is unpacked from the wheels.
-harness itself runs on Python 3.11 or later; where PYTHON is older, --core names one in which harness' dependencies are
+harness itself runs on Python 3.11 to 3.13; where PYTHON is another one, --core names one in which harness' dependencies are
 installed. Each check passes, fails, or could not be made; it says so in words, and all of it is in gpu-check.json. The exit
 code is 0 if all have passed. Those of which no time counts are made side by side. After --limit seconds what is left is not
 begun, and 30 s later what has not ended is given up.
@@ -405,7 +405,7 @@ def main() -> int:
     """Make the checks, print each as it ends, write the JSON file, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default=sys.executable, help="the Python with PyTorch  [default: this one]")
-    parser.add_argument("--core", help="a Python 3.11 or later for harness itself  [default: the first there is]")
+    parser.add_argument("--core", help="a Python 3.11 to 3.13 for harness itself  [default: the first there is]")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: only what takes no GPU")
     parser.add_argument("--wheels", type=Path, default=ROOT / "build" / "wheels", metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu-check", metavar="FOLDER")

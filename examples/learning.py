@@ -1,4 +1,6 @@
-"""Train every backend with 1, 2 and 4 workers on the same images, and say whether they learn the same.
+"""Train with seven ways, on 1, 2 and 4 workers each, on the same images, and say whether they learn the same.
+
+They are all backends but jax, parameter_server_strategy and torch_parameter_server; --backends names others.
 
     python examples/digits.py digits
     python examples/learning.py digits learning

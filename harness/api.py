@@ -176,7 +176,7 @@ def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any
 
 
 def load(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
-    """Results as a DataFrame with one row per run; ``docs/python.md`` lists the columns.
+    """Results as a DataFrame with one row per run; ``harness/results/rows.py`` lists the columns.
 
     ``results`` are record files, folders, names of baselines, tables of published measurements, ``"reference"`` or
     ``"reference:TEXT"``; ``"runs/ @ now-7d: tag=nightly"`` selects some of what is there. Only runs with a number, unless
@@ -189,7 +189,9 @@ def load(*results: str | Path, status: Status | None = "completed") -> pandas.Da
 
 
 def load_kernels(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
-    """What kernels were measured to do, as a DataFrame with one row per size of each run (``docs/python.md``).
+    """What kernels were measured to do, as a DataFrame with one row per size of each run.
+
+    ``harness/results/kernels.py`` lists the columns.
 
     ``results`` are those of ``load``. Only runs with a number, unless ``status`` is None.
     """

@@ -7,14 +7,14 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
-from harness.backends.parameter_server.backend import Placement, ServerOptions, exchange
+from harness.backends.parameter_server.backend import PLACED, Placement, ServerOptions, exchange
 from harness.backends.tensorflow import environment
 
 
 class DistributedReplicatedOptions(ServerOptions):
     """Options of the ``distributed_replicated`` backend."""
 
-    placement: Placement = Field("round_robin", description="how variables are spread over the servers")
+    placement: Placement = Field("round_robin", description=PLACED)
 
 
 BACKEND = replace(

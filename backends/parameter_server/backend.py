@@ -19,6 +19,10 @@ from harness.errors import InvalidInput
 
 NO_ORDER = {"window": 8}  # what specs say of the window where parameters come in no order
 Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
+PLACED = (
+    "which server holds a variable: greedy: the one with the fewest bytes so far; round_robin: the next in turn; "
+    "partitioned: variables are cut into slices of --slice-size first"
+)
 
 
 class ServerOptions(Options):
@@ -34,7 +38,7 @@ class ServerOptions(Options):
     workers_per_node: int = Field(
         1, ge=1, le=1024, description="workers on each node, which share its devices, and exchange gradients each"
     )
-    placement: Placement = of_training("greedy", "how variables are spread over the servers")
+    placement: Placement = of_training("greedy", PLACED)
     slice_size: str = of_training("1MiB", "largest slice of a tensor with --placement partitioned")
 
     @field_validator("slice_size")
@@ -56,11 +60,13 @@ class ParameterServerOptions(ServerOptions):
     sync: Literal["accumulate", "barrier", "none"] = of_training(
         "accumulate",
         "accumulate: the mean gradient of all workers is applied once per step; "
-        "barrier: each worker applies its own, as in 2017; none: asynchronous",
+        "none: asynchronous; barrier (parameter_server only): each worker applies its own, as in 2017",
         other=["none"],
     )
     order: Literal["none", "forward"] = of_training(
-        "forward", "in which order parameters come: as layers need them, or none, as in 2017"
+        "forward",
+        "in which order parameters come: forward: as layers need them; none: in no order, as in 2017 "
+        "(torch_parameter_server: in one drawn from --seed)",
     )
     window: int | str = of_training(
         "2MiB", "with --order forward: how much is asked of a server at once, a size or a number of pieces"

@@ -2,21 +2,20 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from harness.cli.common import ANY_PATH, AS_JSON, QUIET, signals_interrupt
+from harness.cli.common import ANY_PATH, AS_JSON, QUIET, Command, signals_interrupt
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed
 from harness.worker.inputs.errors import DataError
 
 PIXELS = click.IntRange(1, 4096)
-SEED = click.option("--seed", type=click.IntRange(min=0), default=1)
 SHARDS = click.IntRange(1, 99_999)  # five digits, in the world of these files
 CORES = len(os.sched_getaffinity(0))
 DECODERS = click.IntRange(1, 1024)
@@ -28,6 +27,10 @@ PROCESSES = click.option(
     metavar="NUMBER",
     help="that decode  [default: one per core]",
 )
+
+
+def _seed(of: str) -> Callable[[Command], Command]:
+    return click.option("--seed", type=click.IntRange(min=0), default=1, help=of)
 
 
 @contextmanager
@@ -54,13 +57,13 @@ def data() -> None:
     """Make, convert and check data sets, and measure how fast they are read."""
 
 
-@data.command("make")
+@data.command("make", short_help="Write a small data set of JPEGs, for trials")
 @click.argument("path", type=ANY_PATH)
 @click.option("--images", type=int, default=256, help="number of JPEGs")
 @click.option("--classes", type=int, default=8, help="number of classes, one folder each")
 @click.option("--width", type=PIXELS, default=500, help="pixels")
 @click.option("--height", type=PIXELS, default=375, help="pixels")
-@SEED
+@_seed("of what the images show")
 def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
     """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
     from harness.datasets import make
@@ -71,17 +74,19 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
     click.echo(f"{images} images of {classes} classes, {written / 1e6:.1f} MB, in {path}")
 
 
-@data.command("convert")
+@data.command("convert", short_help="Convert ImageNet to TFRecord shards")
 @click.argument("source", type=ANY_PATH, metavar="SRC")
 @click.argument("target", type=ANY_PATH, metavar="DST")
 @click.option("--shards", type=SHARDS, required=True, help="for training; the TensorFlow world has 1024")
-@click.option("--validation-shards", type=SHARDS, metavar="NUMBER", help="[default: an eighth of --shards]")
+@click.option(
+    "--validation-shards", type=SHARDS, metavar="NUMBER", help="for validation  [default: an eighth of --shards]"
+)
 @click.option(
     "--validation-labels", type=ANY_PATH, metavar="FILE", help="the classes of the validation tar's images, in order"
 )
 @click.option("--class-names", type=ANY_PATH, metavar="FILE", help="lines `class<TAB>name` for image/class/text")
 @click.option("--skip-bad", is_flag=True, help="leave out images that cannot be decoded, and list them in the manifest")
-@SEED
+@_seed("of the order in which images are dealt to the shards")
 @PROCESSES
 @AS_JSON
 @QUIET
@@ -107,7 +112,7 @@ def data_convert(source: Path, target: Path, processes: int, as_json: bool, quie
     click.echo(json.dumps({"path": str(target)} | manifest.summary(), indent=1) if as_json else manifest.text(target))
 
 
-@data.command("check")
+@data.command("check", short_help="Look for damage in shards or in folders of images")
 @click.argument("path", type=ANY_PATH)
 @click.option(
     "--decode", is_flag=True, help="decode every image in shards, which takes about as long as converting them"
@@ -136,9 +141,9 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
         raise RunFailed(f"{plural(findings.problems, 'problem')} in {path}")
 
 
-@data.command("bench")
+@data.command("bench", short_help="Measure how fast each framework reads images")
 @click.argument("path", type=ANY_PATH)
-@click.option("--pipeline", type=click.Choice(["all", "torch", "tensorflow"]), default="all")
+@click.option("--pipeline", type=click.Choice(["all", "torch", "tensorflow"]), default="all", help="which to time")
 @click.option(
     "--threads", type=DECODERS, default=CORES, show_default=False, help="that decode at once  [default: one per core]"
 )

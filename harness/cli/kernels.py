@@ -37,7 +37,7 @@ SIZE = option(
 )
 
 
-OF_KERNELS = partial(spec_options, wanted=lambda backend: backend.kernels)
+OF_KERNELS = partial(spec_options, wanted=lambda backend: backend.kernels, emulated=False)
 FEW: dict[str, Any] = {"nodes": 2, "steps": 50, "repeats": 3}  # of each transport, as they are many
 OF_NETWORK = sizes("1KiB..64MiB")
 PAIRS = kernels.specification("pairs")
@@ -88,7 +88,7 @@ def kernel(name: str, **given: Any) -> None:
     "network",
     cls=MeasuringCommand,
     params=[
-        backends_option("all of all that have kernels"),
+        backends_option("every backend that has kernels, over every transport"),
         *grouped("What to measure", BYTES),
         *grouped("What to measure", UNDER_EACH),
         *OF_KERNELS({*backends.unused_by_kernels(), "backend", "framework", "transport", "mpi"}, FEW),

@@ -37,7 +37,11 @@ def without_config(given: Mapping[str, Any]) -> dict[str, Any]:
     context_settings={"allow_interspersed_args": False},
     params=[
         click.Argument(["command"], nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED),
-        *grouped("What to start", *program_options(), *spec_options(UNUSED, DEFAULTS, wanted=lambda backend: False)),
+        *grouped(
+            "What to start",
+            *program_options(),
+            *spec_options(UNUSED, DEFAULTS, wanted=lambda backend: False, emulated=False),
+        ),
         *(option for option in RUNNING if option.name != "environment"),
     ],
 )

@@ -24,7 +24,7 @@ def list_() -> None:
     """Show what there is."""
 
 
-@list_.command("backends")
+@list_.command("backends", short_help="Backends, which of them can run here, and what others lack")
 @AS_JSON
 def list_backends(as_json: bool) -> None:
     """The backends, which of them can run here, and what the others lack."""
@@ -59,7 +59,7 @@ def survey() -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-@list_.command("models")
+@list_.command("models", short_help="Models, with their parameters and sizes")
 def list_models() -> None:
     """The models, with their parameters and sizes."""
     for name in models.names():
@@ -76,7 +76,7 @@ def list_models() -> None:
         )
 
 
-@list_.command("kernels")
+@list_.command("kernels", short_help="What `harness kernel` measures, and which backends have it")
 @AS_JSON
 def list_kernels(as_json: bool) -> None:
     """The kernels of `harness kernel`, how their sizes are given, and the backends that have them."""
@@ -96,7 +96,7 @@ def list_kernels(as_json: bool) -> None:
         click.echo(f"{row['kernel']}: {row['what']}\n    {row['sizes']:7} {', '.join(row['backends'])}")
 
 
-@list_.command("environments")
+@list_.command("environments", short_help="The backends' environments, with their state and folder")
 def list_environments() -> None:
     """The backends' environments, for each kind of device that they train on, with their state and folder.
 
@@ -117,7 +117,7 @@ def list_environments() -> None:
         click.echo(f"{name:25} {framework:10} {wanted.variant:7} {state:8} {where}")
 
 
-@list_.command("sites")
+@list_.command("sites", short_help="Site profiles, built in and yours")
 @AS_JSON
 def list_sites(as_json: bool) -> None:
     """The site profiles, built in and yours: their partitions, schedulers and nodes."""
@@ -133,7 +133,7 @@ def list_sites(as_json: bool) -> None:
         click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
 
 
-@list_.command("csv-template")
+@list_.command("csv-template", short_help="A table for numbers that harness did not measure")
 def list_csv_template() -> None:
     """A table (CSV) for numbers that harness did not measure: with every column, and rows to replace.
 
@@ -145,7 +145,7 @@ def list_csv_template() -> None:
     click.echo(published.TEMPLATE, nl=False)
 
 
-@list_.command("references")
+@list_.command("references", short_help="Published measurements that come with harness")
 @AS_JSON
 def list_references(as_json: bool) -> None:
     """The published measurements that come with harness, by system, software and source."""

@@ -1,7 +1,8 @@
 """Options of the commands that measure: what (read off the spec and off every backend), where, and how."""
 
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any, Literal
@@ -149,22 +150,32 @@ def spec_options(
     leave_out: Iterable[str] = (),
     defaults: Mapping[str, Any] | None = None,
     wanted: Callable[[backends.Backend], object] = bool,
+    emulated: bool = True,
 ) -> list[click.Option]:
     """One option per field of RunSpec, then those of the backends that are ``wanted``, each naming those that have it.
 
-    ``defaults`` are those of a command that has others than RunSpec.
+    ``defaults`` are those of a command that has others than RunSpec. ``emulated`` says whether it takes such devices.
     """
     left_out = {*leave_out, *COMPOSED}
     own = {name: info for name, info in RunSpec.model_fields.items() if name not in left_out}
     for name, value in (defaults or {}).items():
         own[name] = FieldInfo.merge_field_infos(own[name], default=value)
-    options = grouped("What to measure", *(_field_option(name, info) for name, info in own.items()))
+    options = grouped(
+        "What to measure",
+        *(_real_device() if name == "device" and not emulated else _field_option(name, own[name]) for name in own),
+    )
     for name, every in backends.option_owners().items():
         if name in left_out or not (owners := [owner for owner in every if wanted(backends.backend(owner))]):
             continue
         infos = [backends.backend(owner).options.model_fields[name] for owner in owners]
-        options += grouped("Options of " + ", ".join(owners), _field_option(name, *infos))
+        options += grouped("Options of " + ", ".join(owners), _field_option(name, *infos, owners=owners))
     return options
+
+
+def _real_device() -> click.Option:
+    explained = "where to compute; auto: the GPUs if there are any  [default: auto]"
+    choice = DEVICES[:-1]
+    return option("--device", explained, "|".join(choice), click.STRING, shell_complete=completing(lambda: choice))
 
 
 def field_options(
@@ -189,19 +200,26 @@ def spec_of(given: Mapping[str, Any], settings: Mapping[str, str] | None = None,
 
 
 def _field_option(
-    name: str, info: FieldInfo, *alike: FieldInfo, written: tuple[str, click.ParamType[Any]] | None = None
+    name: str,
+    info: FieldInfo,
+    *alike: FieldInfo,
+    written: tuple[str, click.ParamType[Any]] | None = None,
+    owners: Sequence[str] = ("",),
 ) -> click.Option:
     """A field as an option. Values stay text unless ``written``: the spec parses and checks them, and words the complaints.
 
-    ``alike`` are the fields of that name of other backends, whose defaults may be others.
+    ``alike`` are the fields of that name of other backends, whose defaults may be others; ``owners`` are all of these.
     """
     explained, names = info.description or "", f"{option_name(name)} {name}"
     if info.annotation is bool:
         return click.Option(names.split(), is_flag=True, default=None, help=explained)
     if not info.is_required() and info.default_factory is None and info.default is not None:
-        values = [field.default for field in (info, *alike)]
-        defaults = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-        explained += f"  [default: {' or '.join(dict.fromkeys(defaults))}]"
+        whose: dict[str, list[str]] = defaultdict(list)
+        for field, owner in zip((info, *alike), owners, strict=True):
+            value = field.default
+            whose[f"{value:g}" if isinstance(value, float) else str(value)].append(owner)
+        defaults = [value + (f" ({', '.join(whose[value])})" if len(whose) > 1 else "") for value in whose]
+        explained += f"  [default: {' or '.join(defaults)}]"
     metavar, kind = written or (WRITTEN.get(name, _metavar(info.annotation)), click.STRING)
     choice = COMPLETED.get(name, partial(list, _choice(info.annotation)))
     return option(names, explained, metavar, kind, shell_complete=completing(choice))

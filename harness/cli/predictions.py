@@ -108,7 +108,13 @@ START = grouped(
     option("--network", NETWORK, "RATE|RESULTS", LINE_OR_KERNELS),
     option("--overhead", "of a step of several workers; with --throughput or --network", "MS", POSITIVE),
 )
-NODES = option("--nodes", "8, or 1,2,4, or 1..512 (doubling), or 1..512+1", "SIZES", Written(numbers), default="1..512")
+NODES = option(
+    "--nodes",
+    "8, or 1,2,4, or 1..512 (doubling), or 1..512+1 (every number)",
+    "SIZES",
+    Written(numbers),
+    default="1..512",
+)
 PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", Written(_servers), default="best")
 
 
@@ -285,7 +291,7 @@ def _training_in(path: Path) -> Path:
     return files[0]
 
 
-@click.command("split", params=[each for each in spec_options() if each.name in SPLIT])
+@click.command("split", params=[each for each in spec_options(emulated=False) if each.name in SPLIT])
 @click.option(
     "--device-file",
     type=ANY_PATH,

@@ -81,8 +81,8 @@ FILE = Written(_new_file)
 def regression(
     old: str, new: str, inconclusive: int | None, everything: bool, as_json: bool, github: bool, **given: Any
 ) -> None:
-    """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, or baselines' names; or
-    some of these, such as 'runs/ @ now-14d:now-7d' and 'runs/ @ now-7d:now' (docs/results.md).
+    """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, baselines' names, tables
+    (CSV), or reference:TEXT; or some of these, such as 'runs/ @ now-14d:now-7d' and 'runs/ @ now-7d:now' (docs/results.md).
 
     Equal measurements, of training and of kernels, are compared by their repeats. A slowdown is reported if it is
     statistically significant, unless the data show that it is smaller than --threshold. Exit code: 0 nothing is
@@ -133,7 +133,7 @@ def baseline() -> None:
     """
 
 
-@baseline.command("save")
+@baseline.command("save", short_help="Copy records into a baseline")
 @click.argument("name")
 @RESULTS
 @click.option("--note", metavar="TEXT", default="", show_default=False, help="what it is, for those who find it later")
@@ -150,7 +150,7 @@ def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json:
     click.echo(f"baseline {name}: {plural(saved.records, 'record')}{left}\n{baselines.folder() / name}")
 
 
-@baseline.command("list")
+@baseline.command("list", short_help="List the baselines, with what they hold")
 @AS_JSON
 def list_baselines(as_json: bool) -> None:
     """The baselines, with what they hold."""
@@ -165,7 +165,7 @@ def list_baselines(as_json: bool) -> None:
         click.echo(table(rows, right={1}) if saved else f"no baselines in {baselines.folder()}")
 
 
-@baseline.command("show")
+@baseline.command("show", short_help="Show where a baseline comes from, and its table")
 @click.argument("name")
 @AS_JSON
 def show(name: str, as_json: bool) -> None:
@@ -179,7 +179,7 @@ def show(name: str, as_json: bool) -> None:
     click.echo(f"\n{tables(*both_of((str(folder),)))}")
 
 
-@baseline.command("remove")
+@baseline.command("remove", short_help="Delete a baseline")
 @click.argument("name")
 def remove(name: str) -> None:
     """Delete the baseline NAME and its copies of records."""

@@ -58,7 +58,10 @@ from harness.sites import site as sites
 from harness.worker.agent.seating import SPEC, SUBMISSION
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
-MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit")
+MEASURING = (
+    *("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit"),
+    *("dilation", "bytes_scale"),
+)
 TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
 
 
@@ -167,7 +170,7 @@ def backends_option(default: str) -> click.Option:
 
 
 SEVERAL_NODES = option(
-    "--nodes", "2, or 1,2,4, or 1..8 (doubling), or 1..4+1", "SIZES", Written(numbers), default="1,2"
+    "--nodes", "2, or 1,2,4, or 1..8 (doubling), or 1..4+1 (1, 2, 3, 4)", "SIZES", Written(numbers), default="1,2"
 )
 UNDER_EACH = option(
     "--mpi",
@@ -176,7 +179,9 @@ UNDER_EACH = option(
     Written(partial(parts, example=",".join(MPI_LIBRARIES))),
     shell_complete=completing(COMPLETED["mpi"]),
 )
-COMPARED = grouped("What to compare", backends_option("all of all"), SEVERAL_NODES, UNDER_EACH)
+COMPARED = grouped(
+    "What to compare", backends_option("every backend, framework and transport"), SEVERAL_NODES, UNDER_EACH
+)
 
 
 @click.command(
@@ -238,7 +243,7 @@ HOW_TO_TRAIN = grouped(
 @click.command(
     "train",
     cls=MeasuringCommand,
-    params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS), *RUNNING],
+    params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS, emulated=False), *RUNNING],
 )
 def train(**given: Any) -> None:
     """Train until the validation images are classified well enough, and print the time that took.

@@ -36,7 +36,7 @@ def site() -> None:
     """Make, show and check site profiles."""
 
 
-@site.command("init")
+@site.command("init", short_help="Ask Slurm what this cluster is, and write its profile")
 @click.argument("name")
 def site_init(name: str) -> None:
     """Ask Slurm what this cluster is, write that as your site profile NAME, and check it.
@@ -58,7 +58,7 @@ def site_init(name: str) -> None:
     _check_sites([str(path)], offline=False, as_json=False)
 
 
-@site.command("check")
+@site.command("check", short_help="Check site profiles, and whether Slurm would take a job")
 @click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=completing(sites.names))
 @click.option("--offline", is_flag=True, help="do not ask Slurm")
 @AS_JSON
@@ -95,7 +95,7 @@ def _check_sites(names: Sequence[str], offline: bool, as_json: bool) -> None:
         raise InvalidInput(f"{plural(count, 'problem')} in site profiles")
 
 
-@site.command("show")
+@site.command("show", short_help="Show what a run gets from a site")
 @click.argument("name", shell_complete=completing(sites.names))
 @click.option("--environ", metavar="NAME", type=TEXT, help="with this one of its environments")
 @AS_JSON
@@ -109,7 +109,7 @@ def site_show(name: str, environ: str | None, as_json: bool) -> None:
         click.echo(f"{field:24} {value}")
 
 
-@site.command("path")
+@site.command("path", short_help="Print the file that describes a site")
 @click.argument("name", shell_complete=completing(sites.names))
 def site_path(name: str) -> None:
     """Print the file that describes the site NAME."""
@@ -132,11 +132,16 @@ def _environments(name: str, variant: Variant, framework: str | None = None) -> 
 
 
 BACKEND = click.argument("name", metavar="BACKEND|MPI", shell_complete=completing(_built))
-VARIANT = click.option("--variant", type=click.Choice(get_args(Variant)), default="cpu")
+VARIANT = click.option(
+    "--variant",
+    type=click.Choice(get_args(Variant)),
+    default="cpu",
+    help="what it is for: CPUs, GPUs (cuda), or CPUs with what is compiled against Open MPI (openmpi)",
+)
 FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
 
 
-@env.command("build")
+@env.command("build", short_help="Build the environments of backends")
 @click.argument("names", nargs=-1, required=True, metavar="BACKEND|MPI...", shell_complete=completing(_built))
 @VARIANT
 @FRAMEWORK
@@ -163,7 +168,7 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, w
         click.echo(f"{label}: ready at {building.build(environment, tell, base)}")
 
 
-@env.command("check")
+@env.command("check", short_help="Import what a backend needs, and compare versions")
 @BACKEND
 @click.option("--env", "where", type=ANY_PATH, help="check this environment instead")
 @VARIANT
@@ -185,7 +190,7 @@ def env_check(name: str, where: Path | None, variant: Variant, framework: str | 
             raise InvalidInput(f"the environment of {wanted.backend} is not as it should be: {report.python}")
 
 
-@env.command("path")
+@env.command("path", short_help="Print the folder of a backend's environment")
 @BACKEND
 @VARIANT
 @FRAMEWORK

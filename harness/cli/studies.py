@@ -40,6 +40,7 @@ def study() -> None:
 
 @study.command(
     "run",
+    short_help="Measure the points that have not been measured yet",
     cls=MeasuringCommand,
     params=[FILE, *WHICH_POINTS, *(each for each in WHERE_TO_RUN if each.name != "no_submit"), *HOW_TO_RUN],
 )
@@ -97,7 +98,12 @@ def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
     click.echo(json.dumps([point.as_dict() for point in points]) if as_json else text)
 
 
-@study.command("status", cls=MeasuringCommand, params=_place_options("site", "environ", "output", "as_json"))
+@study.command(
+    "status",
+    short_help="Show how far the points are; --watch follows them",
+    cls=MeasuringCommand,
+    params=_place_options("site", "environ", "output", "as_json"),
+)
 @WATCH
 def study_status(watch: bool, as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
@@ -109,7 +115,12 @@ def study_status(watch: bool, as_json: bool, **given: Any) -> None:
     _print(points, as_json, outcomes.study(points))
 
 
-@study.command("collect", cls=MeasuringCommand, params=_place_options("site", "environ", "output", "as_json"))
+@study.command(
+    "collect",
+    short_help="Make the records of points whose jobs have ended",
+    cls=MeasuringCommand,
+    params=_place_options("site", "environ", "output", "as_json"),
+)
 def study_collect(as_json: bool, **given: Any) -> None:
     """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
     campaign = Campaign(*_described(given))
@@ -120,7 +131,12 @@ def study_collect(as_json: bool, **given: Any) -> None:
         raise error
 
 
-@study.command("cancel", cls=MeasuringCommand, params=_place_options("site", "environ", "output"))
+@study.command(
+    "cancel",
+    short_help="Cancel all jobs of the study",
+    cls=MeasuringCommand,
+    params=_place_options("site", "environ", "output"),
+)
 def study_cancel(**given: Any) -> None:
     """Cancel all jobs of the study FILE. What is measured already is kept."""
     print_cancelled(Campaign(*_described(given)).cancel())

@@ -210,7 +210,9 @@ class RunSpec(Frozen):
     warmup_steps: int = Field(10, ge=0, le=1_000_000, description="steps before the measured window")
     steps: int = Field(100, ge=1, le=1_000_000, description="measured steps per repeat")
     repeats: int = Field(5, ge=1, le=1000, description="times to measure, each in fresh processes")
-    data: str = Field(SYNTHETIC, min_length=1, description="'synthetic', or a folder of JPEGs in ImageNet's layout")
+    data: str = Field(
+        SYNTHETIC, min_length=1, description="'synthetic', or a folder: JPEGs in ImageNet's layout, or TFRecord shards"
+    )
     data_threads: int | None = Field(
         None, ge=1, le=4096, description="decoding threads per worker  [default: --threads]"
     )

@@ -93,7 +93,7 @@ class Misfit:
         if self.p_value is None:
             p_value = "too few runs for a p-value"
         else:
-            p_value = f"p = {self.p_value:.2g}" if self.p_value >= 1e-4 else "p = less than 0.0001"
+            p_value = f"p = {self.p_value:.2g}" if self.p_value >= 1e-4 else "p < 0.0001"
         return f"χ² {self.chi2:.1f} on {self.freedom:.1f} degrees of freedom, {p_value}"
 
 

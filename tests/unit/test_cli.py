@@ -164,6 +164,18 @@ def test_a_mistake_points_to_the_help_of_its_own_command(refused: Harness, argum
     assert done.code == 2 and done.stderr.endswith(said)
 
 
+@pytest.mark.parametrize("command", ["train", "kernel", "network", "launch", "split"])
+def test_no_command_offers_an_emulated_device_that_refuses_it(harness: Harness, command: str) -> None:
+    said = harness(command, "--help").stdout
+    assert "--device auto|cpu|cuda " in said and "emulated:NAME" not in said and "--dilation" not in said
+
+
+@pytest.mark.parametrize("name", ["list", "env", "site", "study", "baseline", "data"])
+def test_the_list_of_a_groups_commands_cuts_none_short(harness: Harness, name: str) -> None:
+    _, _, commands = harness(name, "--help").stdout.partition("Commands:")
+    assert commands and "..." not in commands
+
+
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_an_old_name_works_and_says_the_new_one(harness: Harness, old: str, new: str) -> None:
     old_help, new_help = harness(old, "--help"), harness(new, "--help")

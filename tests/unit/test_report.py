@@ -19,6 +19,7 @@ from matplotlib.patches import Rectangle
 
 from harness import results
 from harness.core.backend import contenders
+from harness.core.emulation import Kept
 from harness.prediction import observations
 from harness.records.measurement import Record
 from harness.report.page import (
@@ -247,6 +248,15 @@ def test_a_slow_rank_is_pointed_out(tmp_path: Path) -> None:
     (figure,) = section(assemble.sections(loaded(tmp_path, run)), "steps").figures
     (slow,) = figure.series[-1].spots
     assert slow.x == 32 // 3 and "rank 10 on nid00010" in slow.hover[0]
+
+
+def test_steps_of_an_emulated_device_are_in_its_own_time(tmp_path: Path) -> None:
+    times = {"late_sum_s": 0.01, "late_p99_s": 0.001, "stalled_s": 1.0}
+    kept = Kept(busy=[0.2], sent=1000, resent=0, link_bytes_per_s=None, **times)
+    run = made.record("pytorch", device="emulated:p100", dilation=4.0, kept=[kept])
+    (file,) = made.save(tmp_path, [run]).glob("*/record.json")
+    (median_ms,) = run_figures.read_steps(file)["p50"]
+    assert median_ms == pytest.approx(1e3 * run.spec.batch_size / 100.0)
 
 
 def test_of_very_many_ranks_the_slowest_are_among_those_shown(tmp_path: Path) -> None:

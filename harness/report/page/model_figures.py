@@ -144,8 +144,8 @@ def servers(group: Explained) -> Drawn:
         series.append(level("fullest with slices of 1 MiB", max(held(partitioned(what), ps)), Style("c2")))
     note = (
         f"{exchange.name(fullest)} holds {sizes[fullest] / mean:.3g} times the mean; its largest tensor is {top.tensor} "
-        f"({size(top.bytes)}). Every worker exchanges all that a server holds with it in every step, so the fullest "
-        "one is done last."
+        f"({size(top.bytes)}). Every worker exchanges all that a server holds with it in every step, so where the network "
+        "bounds the step, the fullest one is done last."
     )
     x, y = Axis("parameter server", "linear", count_ticks(range(len(sizes)))), Axis("MB", "linear", from_zero=True)
     return x, y, series, note
@@ -186,10 +186,9 @@ def step(group: Explained) -> Drawn:
     ]
     x = Axis("seconds", "linear", from_zero=True)
     y = Axis("", "linear", tuple((height, lane) for lane, height in heights.items()))
-    note = (
-        "Each bar is a tensor, or a slice or buffer, as it passes for all workers. "
-        f"{roles}The forward pass is drawn in one piece at its end, though it waits in between."
-    )
+    note = f"Each bar is a tensor, or a slice or buffer, as it passes for all workers. {roles}"
+    if shown:
+        note += "The forward pass is drawn in one piece at its end, though it waits in between."
     return x, y, series, note
 
 

@@ -81,7 +81,8 @@ def headline(verdict: Verdict) -> str:
     if len(compared) > 1:
         counts = Counter(map(_word, compared))
         listed = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each])
-        parts.append(f"Of {len(compared)} contenders: {listed.replace('nothing', 'with nothing')}.")
+        there = " there" if len({where(one.facets) for one in compared}) == 1 else ""
+        parts.append(f"Of {len(compared)} contenders{there}: {listed.replace('nothing', 'with nothing')}.")
     return " ".join(parts)
 
 
