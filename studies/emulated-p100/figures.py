@@ -103,5 +103,7 @@ def map_figures(points: list[Point]) -> Iterator[Figure]:
         ticks = tuple((rate, f"{rate:g}") for rate in (0.5, 1, 2.5, 5, 10))
         x = Axis("links [GB/s in the time of a P100]", "log", ticks=ticks)
         y = Axis("step with servers / with the fastest toolkit", "linear")
-        note = "As many servers as in 2017. Above 1 toolkits are faster. Bands: real systems, by independent measurements."
+        note = (
+            "As many servers as in 2017. Above 1 toolkits are faster. Bands: real systems, by independent measurements."
+        )
         yield Figure(f"map-{model}", f"{model}: servers against toolkits", f"map-{model}", x, y, series, note)
