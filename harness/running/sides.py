@@ -41,6 +41,7 @@ from harness.running.prepare import Place
 from harness.running.request import failed
 from harness.running.run import Run
 from harness.running.status import find
+from harness.worker import machine
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
@@ -182,6 +183,13 @@ def both(
     """
     found = {}
     for name, text in (("a", comparison.a), ("b", comparison.b)):
+        if secret := next(
+            filter(machine.SECRET.search, VARIABLE.findall(text)), None
+        ):  # its value is not repeated here
+            raise InvalidInput(
+                f"--{name}: var:{secret} looks like a secret, and what sets a side apart is written into records and "
+                "pages: export it before, and both sides have it"
+            )
         try:
             settings = Settings.read(text, known)
             found[name] = planned(text, settings, spec(settings.options), place, folder, name)
