@@ -52,6 +52,9 @@ MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": 
 OPEN_MPI_ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": "lo"}
 OPEN_MPI_NODES_ENV = {"OMPI_MCA_btl": "tcp,self"}
 World = pmi.MpiWorld | pmix.PmixWorld
+OF_OTHER_WORLDS = (
+    "PMI"  # PMI's and PMIx's variables, where harness itself was started as a rank of somebody else's world
+)
 
 
 def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
@@ -210,6 +213,7 @@ def _start(process: Process, repeat_dir: Path, world: World | None, site: Site |
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
     fds: tuple[int, ...] = ()
     if world:
+        env = {name: value for name, value in env.items() if not name.startswith(OF_OTHER_WORLDS)}
         variables, end = world.member(process.index)
         env |= variables
         fds = (inherited.enter_context(end).fileno(),) if end else ()
