@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.launch.watch import POLL_S
 from harness.records.launch import LaunchRecord, printed
 from tests.conftest import PATIENCE_S, ROOT, Finished, Harness
 
@@ -168,3 +169,21 @@ def test_a_program_that_prints_no_img_per_s_has_no_number(harness: Harness, tmp_
     done: Finished = harness("launch", "--pattern", IMG_PER_S, "--", "true")
     assert done.code == 1 and "0 workers printed a number above 0" in done.stderr
     assert record(tmp_path).status == "failed"
+
+
+def test_the_number_of_a_rank_that_has_ended_is_kept_from_other_processes_until_the_run_ends(tmp_path: Path) -> None:
+    """The end of the run is signalled to it, and to its group."""
+    command = [sys.executable, "-m", "harness", "launch", "--nodes", "2", "--quiet", "--"]
+    script = 'test "$RANK" = 0 || until [ -e go ]; do sleep 0.05; done'
+    launcher = subprocess.Popen([*command, "sh", "-c", script], cwd=tmp_path, env=os.environ)
+    try:
+        while not (ended := list(tmp_path.glob("runs/*/repeat-1/events/worker-0.jsonl"))):
+            time.sleep(0.05)
+        while '"closed"' not in (events := ended[0].read_text()):
+            time.sleep(0.05)
+        rank = psutil.Process(json.loads(events.splitlines()[0])["pid"])
+        time.sleep(3 * POLL_S)  # so that the launcher has seen its end
+        assert rank.status() == psutil.STATUS_ZOMBIE
+    finally:
+        (tmp_path / "go").touch()
+        assert launcher.wait(60) == 0
