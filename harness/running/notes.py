@@ -68,9 +68,19 @@ def submitted_repeats(folder: Path) -> dict[int, str]:
 
 
 def known_jobs(folder: Path) -> list[str]:
-    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand."""
-    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := Hosts.read(repeat)) and hosts.job]
+    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand.
+
+    Raises InvalidInput for files that make no sense.
+    """
+    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := _hosts(repeat)) and hosts.job]
     return list(dict.fromkeys([*submitted_repeats(folder).values(), *by_hand]))
+
+
+def _hosts(repeat_dir: Path) -> Hosts | None:
+    try:
+        return Hosts.read(repeat_dir)
+    except (OSError, ValueError, TypeError, KeyError):
+        raise InvalidInput(f"{repeat_dir}/hosts.json: cannot be read, or is not what harness writes") from None
 
 
 class Entry(BaseModel):
