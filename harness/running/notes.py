@@ -108,11 +108,16 @@ class StudyNotes(Notes):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the study's lock. Raises InvalidInput when another process has it; it goes with that process."""
+    """Hold the study's lock. Raises InvalidInput when another process has it; it goes with that process.
+
+    A link is not followed: in a folder of several users it may be somebody else's, and its target would be overwritten.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("a+")
+        file = os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666), "a+")
     except OSError as error:
+        if (folder / LOCK).is_symlink():
+            raise InvalidInput(f"{folder / LOCK}: is a symbolic link, which harness does not make: remove it") from None
         raise InvalidInput(f"--output {folder.parent}: cannot write {error.filename}: {error.strerror}") from None
     with file:
         if not lock(file):

@@ -95,6 +95,15 @@ def test_the_lock_of_a_study_stands_for_its_runs(begun: Callable[..., Run], harn
         assert harness("status", "runs/study", "--json").json[0]["state"] == "running"
 
 
+def test_a_link_in_the_place_of_a_studys_lock_is_not_followed(tmp_path: Path) -> None:
+    """In a folder of several users it may be somebody else's."""
+    (tmp_path / "thesis.txt").write_text("all of it")
+    (tmp_path / notes.LOCK).symlink_to("thesis.txt")
+    with pytest.raises(InvalidInput, match=r"study\.lock: is a symbolic link"), notes.locked(tmp_path):
+        pass
+    assert (tmp_path / "thesis.txt").read_text() == "all of it"
+
+
 def test_a_folder_that_makes_no_sense_is_named_and_left_out(
     begun: Callable[..., Run], harness: Harness, tmp_path: Path
 ) -> None:
