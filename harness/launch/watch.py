@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.core.plan import LaunchPlan, Process
 from harness.errors import RunFailed
+from harness.files import end_of
 
 MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
 PHASES = (*MEASURING, "training", "trained", "evidence", "closed")
@@ -179,7 +180,7 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
     """The error for a failed process: rank, host, phase, reason, and the end of its log."""
     process = culprit.process
     log = watch.repeat_dir / "logs" / f"{process.name}.log"
-    last = log.read_text(errors="replace").rstrip().splitlines()[-LOG_LINES:] if log.exists() else []
+    last = end_of(log).rstrip().splitlines()[-LOG_LINES:] if log.exists() else []
     first = f"{process.role} rank {process.rank} on {process.host} {what} (last phase: {culprit.phase})"
     return RunFailed("\n    ".join([first, *last]))
 

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from harness.launch.watch import POLL_S
+from harness.launch.watch import LOG_LINES, POLL_S, failure
 from harness.records.launch import LaunchRecord, printed
+from harness.worker.program import _last_line
 from tests.conftest import PATIENCE_S, ROOT, Finished, Harness
 
 SERVERS = ROOT / "tests" / "programs" / "servers.py"
@@ -169,6 +172,24 @@ def test_a_program_that_prints_no_img_per_s_has_no_number(harness: Harness, tmp_
     done: Finished = harness("launch", "--pattern", IMG_PER_S, "--", "true")
     assert done.code == 1 and "0 workers printed a number above 0" in done.stderr
     assert record(tmp_path).status == "failed"
+
+
+def test_of_a_log_of_any_length_little_is_in_memory_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "worker-0.log"
+    log.parent.mkdir()
+    with log.open("w") as lines:
+        lines.writelines(["img/s: 5\n", *(f"{'x' * 1023}\n" for _ in range(32 << 10)), "img/s: 7\n"])
+    process = SimpleNamespace(name="worker-0", role="worker", rank=0, host="node0")
+    followed = SimpleNamespace(process=process, phase="window")
+    tracemalloc.start()
+    try:
+        assert printed("img/s: ([0-9.]+)", log) == 7
+        error = failure(SimpleNamespace(repeat_dir=tmp_path), followed, "exited with code 3")  # type: ignore[arg-type]
+        assert _last_line(log) == "img/s: 7"
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    assert str(error).endswith("x\n    img/s: 7") and str(error).count("\n") == LOG_LINES
 
 
 def test_the_number_of_a_rank_that_has_ended_is_kept_from_other_processes_until_the_run_ends(tmp_path: Path) -> None:
