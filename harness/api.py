@@ -32,7 +32,7 @@ from harness.results import kernels as kernel_results
 from harness.results import sources
 from harness.results.selection import Selected, at_time
 from harness.running import sides
-from harness.running.prepare import Place, chosen_site, said
+from harness.running.prepare import Place, said, site_of_runs
 from harness.running.request import carry_out
 from harness.sites import config
 from harness.sites import site as sites
@@ -347,7 +347,7 @@ def _place(
     fields = _by_field(fields)
     given = {name: fields[name] for name in OF_PLACE if name in fields}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
-    name, why = chosen_site(site)
+    name, why = site_of_runs(site)
     profile = sites.find(name) if name else None
     if profile and why and profile.scheduler != "local":
         print(f"harness: {said(profile, why, HERE)}", file=sys.stderr)

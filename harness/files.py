@@ -56,6 +56,13 @@ def write_atomically(target: Path, text: str) -> Path:
     return target
 
 
+def end_of(log: Path) -> str:
+    """The last 64 KiB of a log: a program may print gigabytes. Raises OSError."""
+    with log.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - (1 << 16)))
+        return stream.read().decode(errors="replace")
+
+
 def lock(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
     """Lock an open file until it is closed; False if another process has. A file system without locks lets everybody."""
     try:

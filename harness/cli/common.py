@@ -170,8 +170,12 @@ SHARE, POSITIVE = Written(share), Written(positive)
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """While a run is on, SIGTERM and SIGHUP end it as Ctrl-C does: cleanly, with a record. Later ones are ignored."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    """While a run is on, SIGTERM and SIGHUP end it as Ctrl-C does: cleanly, with a record. Later ones are ignored.
+
+    What is ignored from the start stays so: that is how ``nohup`` and shells keep what runs in the background from ending.
+    """
+    asking = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in asking if signal.getsignal(number) != signal.SIG_IGN]
 
     def interrupt(number: int, frame: object) -> None:
         for each in numbers:

@@ -20,7 +20,7 @@ from harness.core.plan import LAST_PORT
 from harness.core.spec import COMPOSED, DEVICES, EMULATED, MPI_LIBRARIES, RunSpec
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
-from harness.running.prepare import Place, chosen_site, said
+from harness.running.prepare import Place, said, site_of_runs
 from harness.sites import site as sites
 from harness.sites.config import path as config_path
 
@@ -138,7 +138,7 @@ def place_of(given: Mapping[str, Any], studys_site: str | None = None) -> Place:
     A site that was neither typed nor the study's is said on stderr. Raises InvalidInput.
     """
     typed = None if config.of_config("site") else given["site"]
-    name, why = chosen_site(typed, studys_site)
+    name, why = site_of_runs(typed, studys_site)
     site = sites.find(name) if name else None
     if site and why and site.scheduler != "local" and not given.get("quiet"):
         click.echo(f"harness: {said(site, why)}", err=True)

@@ -11,7 +11,7 @@ from typing import get_args
 import click
 
 from harness import environments
-from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing
+from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing, signals_interrupt
 from harness.core.backend import backend, names
 from harness.core.text import plural
 from harness.core.validation import option_name
@@ -165,7 +165,9 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, w
         def tell(line: str, label: str = label) -> None:
             click.echo(f"{label}: {line}", err=True)
 
-        click.echo(f"{label}: ready at {building.build(environment, tell, base)}")
+        with signals_interrupt():
+            folder = building.build(environment, tell, base)
+        click.echo(f"{label}: ready at {folder}")
 
 
 @env.command("check", short_help="Import what a backend needs, and compare versions")

@@ -29,28 +29,26 @@ class Start(NamedTuple):
 
 
 class Forked:
-    """One of the processes, as much of ``psutil.Popen`` as launching needs."""
+    """One of the processes. What it was forked from does not reap it, so that its number is its own while that is there."""
 
     def __init__(self, nursery: "Nursery", index: int, pid: int) -> None:
-        self.pid, self.returncode, self._index, self._nursery = pid, None, index, nursery
+        self.pid, self._index, self._nursery = pid, index, nursery
+
+    @property
+    def is_held(self) -> bool:
+        return not self._nursery.has_ended
 
     def poll(self) -> int | None:
         return self._nursery.codes.get(self._index)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit code. Raises psutil.TimeoutExpired."""
-        with self._nursery.news:
-            if not self._nursery.news.wait_for(lambda: self.poll() is not None, timeout):
-                raise psutil.TimeoutExpired(timeout or 0.0, self.pid)
-        code = self.poll()
-        assert code is not None
-        return code
 
     def status(self) -> str:
         try:
             return str(psutil.Process(self.pid).status())
         except psutil.NoSuchProcess:
             return str(psutil.STATUS_DEAD)
+
+    def reap(self) -> None:
+        """It goes with the process that it was forked from."""
 
 
 class Nursery:
@@ -60,7 +58,7 @@ class Nursery:
         self.codes: dict[int, int] = {}
         self.news = threading.Condition()
         self._pids: dict[int, int] = {}
-        self._refused = False
+        self._refused = self.has_ended = False
         first, pipe = starts[0], subprocess.PIPE
         with first.log.with_name("forking.log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -106,6 +104,6 @@ class Nursery:
             elif "code" in news:
                 self.codes[news["index"]] = news["code"]
             else:
-                self._refused = not self._pids
+                self.has_ended, self._refused = True, not self._pids
                 self.codes = {index: self.codes.get(index, GONE) for index in self._pids}
             self.news.notify_all()

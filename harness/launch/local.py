@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack, suppress
 from functools import cache
 from itertools import takewhile
@@ -52,6 +52,8 @@ MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": 
 OPEN_MPI_ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": "lo"}
 OPEN_MPI_NODES_ENV = {"OMPI_MCA_btl": "tcp,self"}
 World = pmi.MpiWorld | pmix.PmixWorld
+# PMI's and PMIx's variables, where harness itself was started as a rank of somebody else's world.
+OF_OTHER_WORLDS = "PMI"
 
 
 def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
@@ -176,7 +178,7 @@ def run(
     no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
     """
     watch = begun(plan, run_dir, repeat)
-    running: dict[int, psutil.Popen | forked.Forked] = {}
+    running: dict[int, Started | forked.Forked] = {}
     with ExitStack() as stack:
         world = _world(plan, watch.repeat_dir)
         if world:
@@ -210,6 +212,7 @@ def _start(process: Process, repeat_dir: Path, world: World | None, site: Site |
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
     fds: tuple[int, ...] = ()
     if world:
+        env = {name: value for name, value in env.items() if not name.startswith(OF_OTHER_WORLDS)}
         variables, end = world.member(process.index)
         env |= variables
         fds = (inherited.enter_context(end).fileno(),) if end else ()
@@ -217,12 +220,31 @@ def _start(process: Process, repeat_dir: Path, world: World | None, site: Site |
     return Start(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
 
 
-def _started(start: Start, repeat: int) -> psutil.Popen:
+class Started:
+    """A process of the run. It is reaped at the end only: until then neither its number nor its group's is another's."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.pid, self.is_held, self._popen = popen.pid, True, popen
+
+    def poll(self) -> int | None:
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def status(self) -> str:
+        return str(psutil.Process(self.pid).status())
+
+    def reap(self) -> None:
+        self.is_held = self._popen.poll() is None
+
+
+def _started(start: Start, repeat: int) -> Started:
     process = start.process
     inside = ["nsenter", f"--target={start.namespaces}", "--net", "--uts", "--"] if start.namespaces else []
     try:
         with start.log.open("wb") as log:
-            return psutil.Popen(
+            popen = subprocess.Popen(
                 [*inside, *process.argv, "--repeat", str(repeat)],
                 env=start.env,
                 stdin=subprocess.DEVNULL,
@@ -231,12 +253,13 @@ def _started(start: Start, repeat: int) -> psutil.Popen:
                 start_new_session=True,
                 pass_fds=start.fds,
             )
+            return Started(popen)
     except OSError as error:
         where = f"{process.role} rank {process.rank} on {process.host}"
         raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
 
 
-def _end(processes: Sequence[psutil.Popen | forked.Forked]) -> None:
+def _end(processes: Sequence[Started | forked.Forked]) -> None:
     """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too.
 
     What a process has started is not asked: decoders see that it is gone, and remove what both have in the temporary
@@ -245,25 +268,34 @@ def _end(processes: Sequence[psutil.Popen | forked.Forked]) -> None:
 
     def send(how: Callable[[int, int], None], number: signal.Signals) -> None:
         for process in processes:
-            with suppress(ProcessLookupError):  # it, or the whole group, is gone
-                how(process.pid, number)
-        psutil.wait_procs(processes, GRACE_S)
+            if process.is_held:
+                with suppress(ProcessLookupError):  # it, or the whole group, is gone
+                    how(process.pid, number)
+        _wait(lambda: all(process.poll() is not None for process in processes), GRACE_S)
 
     try:
         send(os.kill, signal.SIGTERM)
-        deadline = time.monotonic() + TIDYING_S
-        while any(_group_exists(process.pid) for process in processes) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        groups = {process.pid for process in processes if process.is_held}
+        _wait(lambda: not _others_in(groups), TIDYING_S)
     finally:  # also when Ctrl-C comes while we wait
         send(os.killpg, signal.SIGKILL)
+        for process in processes:
+            process.reap()
 
 
-def _group_exists(number: int) -> bool:
-    try:
-        os.killpg(number, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def _wait(is_over: Callable[[], bool], longest_s: float) -> None:
+    deadline = time.monotonic() + longest_s
+    while not is_over() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _others_in(groups: Set[int]) -> bool:
+    """Whether there are other processes in ``groups`` than those that lead them."""
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError):
+            if pid not in groups and os.getpgid(pid) in groups:
+                return True
+    return False
 
 
 def random_ports(count: int) -> int:

@@ -17,13 +17,17 @@ from pathlib import Path
 from harness.core.text import last_line
 from harness.errors import RunFailed
 
-# The server ends with its shells, and these when the launcher no longer holds the other end of the pipe open.
-STAND_IN = 'env -0 >"$0/$PMIX_RANK.part" && mv "$0/$PMIX_RANK.part" "$0/$PMIX_RANK" && exec cat "$0/held"'
+# The server ends with its shells, and these when the launcher no longer holds the other end of the pipe open. They open it
+# before they note anything, so that the folder may go as soon as all is noted. What is not for a rank, secrets among it,
+# is not noted.
+STAND_IN = (
+    """exec <"$0/held" && env -0 | grep -zE '^(PMIX|PRTE)_' >"$0/$PMIX_RANK.part" """
+    """&& mv "$0/$PMIX_RANK.part" "$0/$PMIX_RANK" && exec cat"""
+)
 ENDED_WITH_LAUNCHER = ("setpriv", "--pdeathsig", "TERM")  # of util-linux: also when the launcher is killed
 STARTED_S = 60.0
 ENDED_S = 5.0
 POLL_S = 0.02
-FOR_RANKS = ("PMIX_", "PRTE_")
 # What would tell the server that it is in somebody else's job: it would start the shells there.
 NOT_FOR_THE_SERVER = ("SLURM", "PMI", "PRTE", "OMPI")
 
@@ -31,13 +35,13 @@ NOT_FOR_THE_SERVER = ("SLURM", "PMI", "PRTE", "OMPI")
 class PmixWorld:
     """The world of ``size`` ranks that ``server`` keeps. Raises RunFailed if it does not start.
 
-    While there is a world, its files are in ``repeat_dir``.
+    Until it has started, its files are in ``repeat_dir``; after that a launcher that is killed leaves none.
     """
 
     def __init__(self, server: Path, size: int, repeat_dir: Path) -> None:
         self._folder, self._log = repeat_dir / "pmix", repeat_dir / "logs" / "pmix.log"
         folder = self._folder
-        folder.mkdir()
+        folder.mkdir(mode=0o700)  # its variables let whoever reads them speak to the server as a rank
         os.mkfifo(folder / "held")
         self._held: int | None = os.open(folder / "held", os.O_RDWR)  # does not wait for readers
         ranks = ["--np", str(size), "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
@@ -59,6 +63,7 @@ class PmixWorld:
             raise RunFailed(f"Open MPI's PMIx server cannot be started: {error.filename}: {error.strerror}") from None
         try:
             self._variables = self._noted(size)
+            shutil.rmtree(folder, ignore_errors=True)
         except BaseException:
             self.close()
             raise
@@ -68,7 +73,7 @@ class PmixWorld:
         return self._variables[rank], None
 
     def close(self) -> None:
-        """End the server and its shells, and remove their files."""
+        """End the server and its shells, and remove the files of a start that failed."""
         if self._held is None:
             return
         os.close(self._held)
@@ -96,6 +101,6 @@ class PmixWorld:
 
 
 def _variables(noted: bytes) -> dict[str, str]:
-    """Those of ``env -0`` that are for a rank."""
+    """What ``env -0`` has printed."""
     lines = (line.partition("=") for line in noted.decode(errors="surrogateescape").split("\0"))
-    return {name: value for name, _, value in lines if name.startswith(FOR_RANKS)}
+    return {name: value for name, _, value in lines if name}

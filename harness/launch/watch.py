@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.core.plan import LaunchPlan, Process
 from harness.errors import RunFailed
+from harness.files import end_of
 from harness.worker.agent.seating import folder_of
 
 MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
@@ -186,7 +187,7 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
 
 
 def last_lines(log: Path) -> list[str]:
-    return log.read_text(errors="replace").rstrip().splitlines()[-LOG_LINES:]
+    return end_of(log).rstrip().splitlines()[-LOG_LINES:]
 
 
 def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:

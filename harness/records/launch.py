@@ -66,13 +66,20 @@ class LaunchRecord(AnyRecord):
 
 
 def printed(pattern: str | None, log: Path) -> float | None:
-    """The number in the last match of ``pattern`` in a log; None without one, or where it is no finite number above 0."""
+    """The number in the last match of ``pattern`` in a log; None without one, or where it is no finite number above 0.
+
+    A match is within a line, so that of a log, which may have gigabytes, a line at a time is in memory.
+    """
     if pattern is None:
         return None
     try:
-        *_, last = re.finditer(pattern, log.read_text(errors="replace"), re.MULTILINE)
-        number = float(last[1].replace(",", ""))
-    except (OSError, ValueError, AttributeError):  # nothing matches, or the group has no part in the match
+        last = None
+        with log.open(errors="replace") as lines:
+            for line in lines:
+                for match in re.finditer(pattern, line, re.MULTILINE):
+                    last = match
+        number = float(last[1].replace(",", "")) if last else math.nan
+    except (OSError, ValueError, AttributeError):  # the group has no part in the match, or is no number
         return None
     return number if 0 < number < math.inf else None
 

@@ -304,8 +304,11 @@ def training_of(spec: RunSpec) -> Training:
 
 @cache
 def epochs_before(folder: Path) -> list[Epoch]:
-    """The epochs before the checkpoint that the training of a run directory goes on from."""
-    return Epochs.validate_json((folder / EARLIER).read_bytes())
+    """The epochs before the checkpoint that the training of a run directory goes on from. Raises InvalidInput."""
+    try:
+        return Epochs.validate_json((folder / EARLIER).read_bytes())
+    except (OSError, ValidationError):
+        raise InvalidInput(f"{folder / EARLIER}: cannot be read, or is not what harness writes") from None
 
 
 def validation_images(spec: RunSpec, training: index.Index) -> index.Index:

@@ -67,9 +67,19 @@ def submitted_repeats(folder: Path) -> dict[int, str]:
 
 
 def known_jobs(folder: Path) -> list[str]:
-    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand."""
-    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := Hosts.read(repeat)) and hosts.job]
+    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand.
+
+    Raises InvalidInput for files that make no sense.
+    """
+    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := _hosts(repeat)) and hosts.job]
     return list(dict.fromkeys([*submitted_repeats(folder).values(), *by_hand]))
+
+
+def _hosts(repeat_dir: Path) -> Hosts | None:
+    try:
+        return Hosts.read(repeat_dir)
+    except (OSError, ValueError, TypeError, KeyError):
+        raise InvalidInput(f"{repeat_dir}/hosts.json: cannot be read, or is not what harness writes") from None
 
 
 class Entry(BaseModel):
@@ -97,11 +107,16 @@ class StudyNotes(Notes):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the study's lock. Raises InvalidInput when another process has it; it goes with that process."""
+    """Hold the study's lock. Raises InvalidInput when another process has it; it goes with that process.
+
+    A link is not followed: in a folder of several users it may be somebody else's, and its target would be overwritten.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("a+")
+        file = os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666), "a+")
     except OSError as error:
+        if (folder / LOCK).is_symlink():
+            raise InvalidInput(f"{folder / LOCK}: is a symbolic link, which harness does not make: remove it") from None
         raise InvalidInput(f"--output {folder.parent}: cannot write {error.filename}: {error.strerror}") from None
     with file:
         if not lock(file):

@@ -59,6 +59,17 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
     return None, ""
 
 
+def site_of_runs(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
+    """``chosen_site`` for what is to run now. Raises InvalidInput on a login node within an allocation."""
+    name, why = chosen_site(typed, studys)
+    if name is None and "SLURM_JOB_ID" in os.environ and "SLURMD_NODENAME" not in os.environ:
+        raise InvalidInput(
+            f"this host, {socket.gethostname()}, is no node of the job {os.environ['SLURM_JOB_ID']}: start harness on one "
+            "(srun --pty bash), or give --site NAME for a job of its own, or --site local to measure this host"
+        )
+    return name, why
+
+
 def said(site: Site, why: str, here: str = "--site local") -> str:
     """A line about a ``site`` that was not typed; ``here`` is what a user types for this machine."""
     return f"runs at {site.name}: {why} ({here} is this machine)"

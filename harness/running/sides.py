@@ -41,6 +41,7 @@ from harness.running.prepare import Place
 from harness.running.request import failed
 from harness.running.run import Run
 from harness.running.status import find
+from harness.worker import machine
 from harness.worker.agent.seating import SPEC
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
@@ -183,6 +184,12 @@ def both(
     """
     found = {}
     for name, text in (("a", comparison.a), ("b", comparison.b)):
+        secret = next(filter(machine.SECRET.search, VARIABLE.findall(text)), None)
+        if secret:  # its value is not repeated here
+            raise InvalidInput(
+                f"--{name}: var:{secret} looks like a secret, and what sets a side apart is written into records and "
+                "pages: export it before, and both sides have it"
+            )
         try:
             settings = Settings.read(text, known)
             found[name] = planned(text, settings, spec(settings.options), place, folder, name)

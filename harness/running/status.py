@@ -17,7 +17,7 @@ from harness.records.kernel import KernelRecord
 from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
 from harness.records.record import AnyRecord, search
-from harness.running.kinds import kind_of
+from harness.running.kinds import epochs_before, kind_of
 from harness.running.notes import Submission, is_at_work, known_jobs
 from harness.running.run import Run
 from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION
@@ -68,6 +68,9 @@ def reopen(folder: Path) -> Run:
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInput(f"{folder}: not a run directory: {error}") from None
     run = kind_of(spec)(spec, backend_of(spec), plan, folder.absolute())
+    known_jobs(folder)  # what is damaged is found now, and not where it would keep others from being seen
+    if spec.training:
+        epochs_before(run.folder)
     if submission:
         run.site_name, run.started, run.tag = submission.site, submission.started, submission.tag
     return run

@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -54,9 +55,15 @@ def _main() -> None:
             os._exit(code)
         started[pid] = process["index"]
         _tell(index=process["index"], pid=pid)
-    while started:
-        pid, status = os.wait()
-        _tell(index=started.pop(pid), code=os.waitstatus_to_exitcode(status))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    # Nothing is reaped before the launcher ends this, so that no other process gets one of their numbers.
+    while True:
+        for pid in list(started):
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended:
+                code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                _tell(index=started.pop(pid), code=code)
+        signal.sigwait({signal.SIGCHLD})
 
 
 def _become(process: Dict[str, Any], launcher: int) -> None:

@@ -19,7 +19,12 @@ RELEVANT = re.compile(
     r"MPIR|PMIX?|I_MPI|MPI4PY|UCX|FI|MALLOC|GRPC)_\w+|HARNESS_SYS|LD_PRELOAD|LD_LIBRARY_PATH|LOADEDMODULES|"
     r"SLURM_(JOB_ID|JOB_NUM_NODES|CLUSTER_NAME|JOB_PARTITION|CPUS_PER_TASK|NTASKS)"
 )
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|AUTH|COOKIE|JWT|KEY", re.IGNORECASE)
+# Words of names whose values may be secrets; NCCL's bypasses and libfabric's credits are none. TF_VAR_ and TF_CLI_ are
+# Terraform's, and hold whatever its user has.
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|(?<!BY)PASS(?![A-Z])|_PWD|CRED(?!IT)|LOGIN|PRIVATE|AUTH|COOKIE|JWT|KEY|^TF_(VAR|CLI)_",
+    re.IGNORECASE,
+)
 USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 

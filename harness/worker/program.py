@@ -22,6 +22,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
+from harness.files import end_of
 from harness.worker import machine, proc
 from harness.worker.agent.seating import folder_of, name_of, plan_of
 from harness.worker.place import HOLDING, arguments, variables
@@ -150,7 +151,7 @@ def _has_ended(report: Path) -> bool:
 def _last_line(log: Path) -> str:
     """The last words of the program, "" where its log cannot be read; the whole log is kept."""
     with suppress(OSError):
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in end_of(log).splitlines() if line.strip()]
         return lines[-1][:500] if lines else "it has printed nothing"
     return ""
 

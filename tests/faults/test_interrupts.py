@@ -56,6 +56,15 @@ def test_ctrl_c_before_any_rank_is_ready_leaves_nothing(begin: Begin) -> None:
     run.end().was_interrupted_by("SIGINT")
 
 
+def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(begin: Begin) -> None:
+    """Of two signals at once the handler of SIGHUP, if there is one, is called first."""
+    run = begin(SOONEST, *MANY_STEPS, wrapper=["nohup"])
+    run.pid("worker-0"), run.pid("worker-1")
+    run.process.send_signal(signal.SIGHUP)
+    run.process.send_signal(signal.SIGTERM)
+    run.end().was_interrupted_by("SIGTERM")
+
+
 def test_impatient_ctrl_c_does_not_cut_the_cleaning_up_short(begin: Begin) -> None:
     """A stopped rank makes the cleaning up take its full three seconds."""
     run = begin(SOONEST, *MANY_STEPS).in_the_window()

@@ -60,6 +60,20 @@ def test_a_kernel_is_right_under_each_library_and_its_record_proves_which_it_was
     assert {path.name for path in repeat.iterdir()} == {"events", "logs"}
 
 
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_ranks_find_the_world_of_their_launcher_and_not_the_one_that_it_is_in_itself(
+    harness: Harness, environment: Callable[..., Path], library: Callable[[str], Path], name: str
+) -> None:
+    """As in a step that srun --mpi=pmix has started."""
+    environment("mpi4py")
+    few = ["--nodes", "2", "--bytes", "4KiB", *FEW_STEPS, "--repeats", "1", "--json"]
+    which = ["kernel", "allreduce", "--backend", "mpi4py", *provided(name, library), *few]
+    uri = "slurm.pmix.1.0;tcp4://127.0.0.1:1"
+    step = {"PMIX_RANK": "0", "PMIX_NAMESPACE": "slurm.pmix.1.0", "PMIX_SERVER_URI4": uri, "PMIX_SERVER_URI41": uri}
+    done = harness(*which, PMI_SIZE="7", PMI_PORT="localhost:1", PMI_ID="3", **step)
+    assert done.succeeded().json["status"] == "completed"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "options"), TRAINED)
 def test_training_is_the_same_under_each_library(

@@ -203,6 +203,8 @@ KERNEL = ["--kernel", "alltoall", "--backend", "mpi4py", "--nodes", "2", "--byte
         ([*PYTORCH, "--a", "var:X=1", "--b", "var:X=1"], "--a, --b: both sides are the same"),
         ([*PYTORCH, "--b", "transport=mpi", "--repeats", "1"], "--repeats 1: one repeat has no spread"),
         ([*PYTORCH, "--b", "commit=main"], "--b commit=main: commit: is for a program of your own"),
+        ([*PYTORCH, "--b", "var:WANDB_API_KEY=s"], "--b: var:WANDB_API_KEY looks like a secret, and what"),
+        ([*PROGRAM[:2], "--a", "var:X=1;var:DB_PASS=s", *PROGRAM[2:]], "--a: var:DB_PASS looks like a secret, and what"),
         ([*PYTORCH, "--b", "env=/nowhere"], "--b env=/nowhere: no Python that runs for pytorch at /nowhere"),
         ([*PYTORCH, "--b", "seed=2", "--pattern", "(x)"], "--pattern: is for a program of your own, which comes after --"),
         ([*PYTORCH, "--b", "seed=2", "--difference", "0"], "--difference '0': must be a share such as 5%"),

@@ -36,7 +36,7 @@ Write = Callable[[str], Path]
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Write the user's config, on a machine that is called login3 and has a site of its own but no Slurm."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in (prepare.SITE_VARIABLE, "SLURM_JOB_ID"):
+    for name in (prepare.SITE_VARIABLE, "SLURM_JOB_ID", "SLURMD_NODENAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(prepare.socket, "gethostname", lambda: "login3")
@@ -95,6 +95,20 @@ def test_within_a_job_runs_stay_in_it(write: Write, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert prepare.chosen_site(None) == (None, "")
     assert prepare.chosen_site("daint") == ("daint", "")
+
+
+def test_within_an_allocation_nothing_is_measured_on_the_login_node(
+    write: Write, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    done = harness("run", "--backend", "pytorch", "--dry-run")
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(
+        "harness: this host, login3, is no node of the job 7: start harness on one (srun --pty"
+    )
+    harness("run", "--backend", "pytorch", "--dry-run", "--site", "local").succeeded()
+    monkeypatch.setenv("SLURMD_NODENAME", "node7")
+    harness("run", "--backend", "pytorch", "--dry-run").succeeded()
 
 
 def test_a_site_that_was_not_typed_is_said_in_a_line(write: Write, tmp_path: Path, harness: Harness) -> None:

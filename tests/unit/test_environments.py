@@ -17,11 +17,12 @@ import pytest
 
 import harness.backends
 from harness import environments
+from harness.core.backend import backend
 from harness.environments import EnvironmentProblem, EnvironmentSpec, Run
 from harness.environments.building import CheckReport, build, check, describe, last_words, lock, matches, reason
 from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
 from harness.errors import RunFailed
-from tests.conftest import Clock, Harness, shell_program
+from tests.conftest import PATIENCE_S, Clock, Harness, shell_program
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -164,10 +165,27 @@ def test_lock_outlives_a_killed_harness_until_its_pip_has_ended(tiny: Environmen
 
 def test_interrupted_build_leaves_no_environment_and_no_process(tiny: EnvironmentSpec) -> None:
     builder_stopped_inside_pip(tiny, signal.SIGINT)
-    assert environments.status(tiny) == "missing"
-    assert not environments.path(tiny).exists()
-    folder = str(environments.path(tiny))
+    nothing_is_left_of(tiny)
+
+
+def nothing_is_left_of(spec: EnvironmentSpec) -> None:
+    assert environments.status(spec) == "missing"
+    assert not environments.path(spec).exists()
+    folder = str(environments.path(spec))
     assert not [p for p in psutil.process_iter(["cmdline"]) if any(folder in word for word in p.info["cmdline"] or [])]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_the_command_that_builds_ends_cleanly_when_a_batch_system_or_a_closed_terminal_ends_it(
+    sent: signal.Signals,
+) -> None:
+    command = [sys.executable, "-m", "harness", "env", "build", "mpi4py"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr and "creating mpi4py" in process.stderr.readline()
+    process.send_signal(sent)
+    said = process.communicate(timeout=PATIENCE_S)[1]
+    assert (process.returncode, said.lstrip()) == (130, "harness: interrupted; no process is left running\n")
+    nothing_is_left_of(backend("mpi4py").environments("cpu")[0])
 
 
 def test_wrong_pin_fails_with_the_pin_and_the_log_and_leaves_nothing(tmp_path: Path) -> None:

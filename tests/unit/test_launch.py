@@ -8,14 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from harness.launch.watch import LOG_LINES, POLL_S, failure
 from harness.records.launch import LaunchRecord, printed
 from harness.records.record import sealed
+from harness.worker.program import _last_line
 from tests.conftest import PATIENCE_S, ROOT, Finished, Harness
 
 SERVERS = ROOT / "tests" / "programs" / "servers.py"
@@ -181,3 +185,39 @@ def test_a_process_that_failed_cannot_be_among_those_of_a_completed_launch(harne
     done = harness("check", "runs")
     assert done.stdout == f"{file.relative_to(tmp_path)}: not a valid record: repeat 1 does not pass exit_codes\n"
     assert (done.code, done.stderr) == (1, "harness: 1 of 1 record cannot be believed\n")
+
+
+def test_of_a_log_of_any_length_little_is_in_memory_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "worker-0.log"
+    log.parent.mkdir()
+    with log.open("w") as lines:
+        lines.writelines(["img/s: 5\n", *(f"{'x' * 1023}\n" for _ in range(32 << 10)), "img/s: 7\n"])
+    process = SimpleNamespace(name="worker-0", role="worker", rank=0, host="node0")
+    followed = SimpleNamespace(process=process, phase="window")
+    tracemalloc.start()
+    try:
+        assert printed("img/s: ([0-9.]+)", log) == 7
+        error = failure(SimpleNamespace(repeat_dir=tmp_path), followed, "exited with code 3")  # type: ignore[arg-type]
+        assert _last_line(log) == "img/s: 7"
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    assert str(error).endswith("x\n    img/s: 7") and str(error).count("\n") == LOG_LINES
+
+
+def test_the_number_of_a_rank_that_has_ended_is_kept_from_other_processes_until_the_run_ends(tmp_path: Path) -> None:
+    """The end of the run is signalled to it, and to its group."""
+    command = [sys.executable, "-m", "harness", "launch", "--nodes", "2", "--quiet", "--"]
+    script = 'test "$RANK" = 0 || until [ -e go ]; do sleep 0.05; done'
+    launcher = subprocess.Popen([*command, "sh", "-c", script], cwd=tmp_path, env=os.environ)
+    try:
+        while not (ended := list(tmp_path.glob("runs/*/repeat-1/events/worker-0.jsonl"))):
+            time.sleep(0.05)
+        while '"closed"' not in (events := ended[0].read_text()):
+            time.sleep(0.05)
+        rank = psutil.Process(json.loads(events.splitlines()[0])["pid"])
+        time.sleep(3 * POLL_S)  # so that the launcher has seen its end
+        assert rank.status() == psutil.STATUS_ZOMBIE
+    finally:
+        (tmp_path / "go").touch()
+        assert launcher.wait(60) == 0

@@ -16,8 +16,14 @@ def test_everything_else_is_nobodys_business() -> None:
 
 
 def test_secrets_are_never_recorded_even_under_a_name_that_matters() -> None:
-    secrets = {"NCCL_AUTH_TOKEN": "s", "TF_API_KEY": "s", "OMPI_PASSWORD": "s", "CUDA_CREDENTIALS": "s"}
-    assert machine.relevant_variables(secrets) == {}
+    tokens = ["NCCL_AUTH_TOKEN", "TF_API_KEY", "OMPI_PASSWORD", "CUDA_CREDENTIALS", "TF_VAR_cluster", "TF_CLI_ARGS"]
+    logins = ["GRPC_PASS", "MPICH_PASS_1", "UCX_PASSPHRASE", "TF_DB_PWD", "NVIDIA_CRED", "HOROVOD_LOGIN"]
+    assert machine.relevant_variables(dict.fromkeys([*tokens, *logins], "s")) == {}
+
+
+def test_a_name_that_only_resembles_that_of_a_secret_is_recorded() -> None:
+    environ = {"FI_PSM3_CREDITS": "64", "FI_PASSIVE": "0", "NCCL_CACHE_BYPASS": "1", "TF_CONFIG": "{}"}
+    assert machine.relevant_variables(environ) == dict(sorted(environ.items()))
 
 
 def test_users_and_passwords_are_cut_out_of_addresses() -> None:

@@ -194,3 +194,29 @@ def test_a_pmix_server_that_does_not_start_is_a_failure_and_leaves_nothing(tmp_p
     with pytest.raises(RunFailed, match="Open MPI's PMIx server names no ranks: no reason given"):
         PmixWorld(Path("/bin/false"), 2, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"logs"}
+
+
+LIKE_A_SERVER = """#!/bin/sh
+while [ "$1" != -c ]; do shift; done
+PMIX_RANK=0 /bin/sh -c "$2" "$3" &
+until [ -e "$3/0" ]; do sleep 0.02; done
+stat -c %a "$3" >mode && tr '\\0' '\\n' <"$3/0" >noted
+PMIX_RANK=1 exec /bin/sh -c "$2" "$3"
+"""
+
+
+def test_what_is_noted_of_an_open_mpi_rank_holds_no_secrets_is_private_and_is_gone_once_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOME_TOKEN", "s3cr3t")
+    (tmp_path / "server").write_text(LIKE_A_SERVER)
+    (tmp_path / "server").chmod(0o755)
+    (tmp_path / "logs").mkdir()
+    world = PmixWorld(tmp_path / "server", 2, tmp_path)
+    try:
+        assert [world.member(rank)[0] for rank in range(2)] == [{"PMIX_RANK": "0"}, {"PMIX_RANK": "1"}]
+        assert not (tmp_path / "pmix").exists()
+        assert (tmp_path / "mode").read_text() == "700\n" and (tmp_path / "noted").read_text() == "PMIX_RANK=0\n"
+    finally:
+        world.close()

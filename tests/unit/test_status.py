@@ -95,6 +95,15 @@ def test_the_lock_of_a_study_stands_for_its_runs(begun: Callable[..., Run], harn
         assert harness("status", "runs/study", "--json").json[0]["state"] == "running"
 
 
+def test_a_link_in_the_place_of_a_studys_lock_is_not_followed(tmp_path: Path) -> None:
+    """In a folder of several users it may be somebody else's."""
+    (tmp_path / "thesis.txt").write_text("all of it")
+    (tmp_path / notes.LOCK).symlink_to("thesis.txt")
+    with pytest.raises(InvalidInput, match=r"study\.lock: is a symbolic link"), notes.locked(tmp_path):
+        pass
+    assert (tmp_path / "thesis.txt").read_text() == "all of it"
+
+
 def test_a_folder_that_makes_no_sense_is_named_and_left_out(
     begun: Callable[..., Run], harness: Harness, tmp_path: Path
 ) -> None:
@@ -108,6 +117,28 @@ def test_a_folder_that_makes_no_sense_is_named_and_left_out(
     for nothing in ("empty", "nowhere"):
         refused = harness("status", nothing)
         assert (refused.code, refused.stderr) == (2, f"harness: {nothing}: no run at or below it\n")
+
+
+def test_files_of_a_run_that_make_no_sense_keep_nobody_from_seeing_the_others(
+    begun: Callable[..., Run], harness: Harness
+) -> None:
+    whole = begun(1)
+    for number, text in enumerate(("", "{}", '{"nodes": 1}', "[]")):
+        wrong = whole.folder.parent / f"wrong-{number}"
+        shutil.copytree(whole.folder, wrong)
+        (wrong / "submission.json").write_text('{"site": "daint", "started": "", "jobs": [["7", [1]]]}')
+        (wrong / "repeat-1" / "hosts.json").write_text(text)
+    training = whole.folder.parent / "training"
+    shutil.copytree(whole.folder, training)
+    fields = json.loads((training / notes.SPEC).read_text())
+    fields["training"] = {"epochs": 3, "validation": "/data/val"}
+    (training / notes.SPEC).write_text(json.dumps(fields))
+    done = harness("status", "--json").succeeded()
+    assert [Path(run["run"]) for run in done.json] == [whole.folder]
+    damaged = ["training/earlier-epochs.json", *(f"wrong-{number}/repeat-1/hosts.json" for number in range(4))]
+    for line, file in zip(done.stderr.splitlines(), damaged, strict=True):
+        assert line.startswith("harness: left out: runs/") and "not what harness writes" in line
+        assert file.partition("/")[2] in line and file.partition("/")[0] in line
 
 
 def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_the_others(
