@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import HarnessError, InvalidInput
+from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.sites.site import Site
 
 ANSWER_S = 60  # a busy controller takes its time
@@ -72,7 +72,10 @@ class JobState:
 
 
 def submit(script: Path, lane: str | None = None) -> str:
-    """Submit a job, return its id. Of a ``lane``'s one runs at a time. Raises JobRefused, SlurmSilent, InvalidInput."""
+    """Submit a job, return its id. Of a ``lane``'s one runs at a time.
+
+    Raises JobRefused, SlurmSilent, InvalidInput, and RunFailed when it is not known whether there is a job.
+    """
     options = ["--dependency=singleton", f"--job-name={lane}"] if lane else []
     done = ask("sbatch", "--parsable", *options, str(script))
     if done.returncode != 0:
@@ -80,6 +83,8 @@ def submit(script: Path, lane: str | None = None) -> str:
         if _no_answer(complaint):
             raise SlurmSilent(f"sbatch: {complaint}")
         raise JobRefused(script, complaint)
+    if not done.stdout.strip():
+        raise RunFailed(f"sbatch has named no job for {script}: see with squeue whether there is one, and scancel it")
     return done.stdout.strip().splitlines()[-1].partition(";")[0]
 
 

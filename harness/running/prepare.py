@@ -113,6 +113,11 @@ class Place:
             raise InvalidInput(
                 f"--hosts {self.hosts}: a host file is for sites that are reached with ssh, such as --site ec2"
             )
+        output = str((self.output or DEFAULT_OUTPUT).absolute())
+        if output.encode(errors="replace").decode() != output:
+            raise InvalidInput(
+                f"--output {output!r}: its path is no text in this locale; set LC_ALL=C.UTF-8, or rename it"
+            )
         _ = self.options  # a study makes its folder before it plans a run: what cannot be understood is refused now
 
     @cached_property

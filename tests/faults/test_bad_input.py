@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -284,6 +285,14 @@ def test_what_an_encoding_has_no_characters_for_is_no_error(harness: Harness, tm
     assert "pytorch      2  100.00" in done.stdout and "pytorch      4" not in done.stdout
     assert done.stderr.startswith("1 record was left out: ./mit \\udcc3\\udcbc/") and "LC_ALL=C.UTF-8" in done.stderr
     refused_in_one_line(harness("table", "mit ü", **in_ascii), "its path is no text in this locale")
+
+
+def test_an_output_whose_name_no_record_could_hold_is_refused_before_anything_is_written(
+    harness: Harness, things: Path
+) -> None:
+    before = {*things.iterdir()}
+    refused_in_one_line(harness(*PYTORCH, "--output", os.fsdecode(b"runs-\xff")), "--output '/", "is no text in")
+    assert {*things.iterdir()} == before
 
 
 def refused_in_one_line(done: Finished, *said: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.core.spec import RunSpec
-from harness.errors import InvalidInput
+from harness.errors import InvalidInput, RunFailed
+from harness.launch import slurm
 from harness.launch.script import WORKER, scheduler_option, slurm_time
 from harness.running.prepare import Place
 from harness.running.request import jobs_of
@@ -193,3 +194,13 @@ def test_time_limits_are_rounded_up_to_minutes() -> None:
         "0-01:30:00",
         "1-01:00:00",
     ]
+
+
+def test_an_sbatch_that_answers_with_nothing_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunFailed, match=r"^sbatch has named no job for job\.sh: see with squeue whether there is one"):
+        slurm.submit(Path("job.sh"))
