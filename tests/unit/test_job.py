@@ -158,6 +158,9 @@ def test_a_site_that_does_not_say_how_many_cores_it_has_needs_threads() -> None:
         ("--reservation=x", "--reservation=x"),
         ("A s123", "-A s123"),
         ("requeue", "--requeue"),
+        ("wait-all-nodes=1", "--wait-all-nodes=1"),
+        ("nodelist=node1", "--nodelist=node1"),
+        ("dependency=afterok:7", "--dependency=afterok:7"),
     ],
 )
 def test_scheduler_options_as_reframe_takes_them(given: str, option: str) -> None:
@@ -168,6 +171,30 @@ def test_scheduler_options_as_reframe_takes_them(given: str, option: str) -> Non
 def test_options_that_could_be_more_than_options_are_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match="must be an option of sbatch"):
         scheduler_option(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("array=1-2", "--repeats"),
+        ("arr=1-2", "--repeats"),  # sbatch understands it
+        ("a 1-2", "--repeats"),
+        ("clusters=other", "start harness there"),
+        ("nodes=3", "give --nodes"),
+        ("-N 3", "give --nodes"),
+        ("n=3", "--devices-per-node"),
+        ("ntasks-per-node=2", "--devices-per-node"),
+        ("output=x.out", "--output"),
+        ("e x.err", "--output"),
+        ("oversubscribe", "leave it out"),
+        ("test-only", "--dry-run"),
+        ("wait", "--no-wait"),
+        ("W", "--no-wait"),
+    ],
+)
+def test_options_that_are_the_job_scripts_or_make_it_no_job_are_refused(given: str, instead: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^-J {given}: .*{instead}"):
+        Place("daint", job_options=(given,))
 
 
 def test_folders_that_slurm_cannot_name_are_refused() -> None:
