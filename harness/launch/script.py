@@ -25,6 +25,17 @@ WORKER = Path(__file__).parent.parent / "worker"
 SETTING_UP_S = 120  # seconds allowed to a repeat besides its timeout, for srun, PMI and the host file
 OPTION = re.compile(r"-{0,2}([a-zA-Z][a-z-]*)(?:[=\s]\s*([^\s'\"#\\;`$]+))?")
 
+# Options that the job script sets by itself, and those that make sbatch submit something else than one job to be followed.
+OWNED = {
+    ("array", "a"): "an array is several jobs, and harness follows one; give --repeats to measure several times",
+    ("clusters", "M"): "a job at another cluster cannot be followed from here; start harness there",
+    ("nodes", "N"): "give --nodes",
+    ("ntasks", "n", "ntasks-per-node"): "harness places the processes; give --nodes and --devices-per-node",
+    ("output", "o", "error", "e"): "everything is in the run directory; give --output for the folder that it is in",
+    ("oversubscribe", "s"): "nodes that other jobs use measure these as well; leave it out",
+    ("test-only",): "nothing would be submitted; give --dry-run",
+    ("wait", "W"): "harness waits by itself; give --no-wait if it shall not",
+}
 
 # Which repeats of several runs make a job: one of one run, all of one run, or all of the runs of one size.
 Sharing = Literal["repeat", "run", "nodes"]
@@ -66,11 +77,15 @@ class JobOptions:
 
 
 def scheduler_option(text: str) -> str:
-    """``account=s123`` or ``--account=s123`` as ``--account=s123``. Raises InvalidInput for what is no option."""
+    """``account=s123`` or ``--account=s123`` as ``--account=s123``. Raises InvalidInput for other texts and OWNED ones."""
     match = OPTION.fullmatch(text.strip())
     if not match:
         raise InvalidInput(f"-J {text!r}: must be an option of sbatch such as account=s123 or exclusive")
     name, value = match.groups()
+    for names, why in OWNED.items():
+        # sbatch takes the beginning of a long name for the name.
+        if any(owned == name or (len(name) > 1 and owned.startswith(name)) for owned in names):
+            raise InvalidInput(f"-J {text}: {why}")
     dashes = "-" if len(name) == 1 else "--"
     return f"{dashes}{name}" if value is None else f"{dashes}{name}{' ' if dashes == '-' else '='}{value}"
 

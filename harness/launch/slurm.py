@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,11 @@ HOPELESS = re.compile(
     "AccountNotAllowed|BadConstraints|DependencyNeverSatisfied|InvalidAccount|InvalidQOS|"
     "PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|QOSNotAllowed"
 )
+# What may help where a job asks for more than its partition allows.
+REMEDIES = {
+    "PartitionConfig": "fewer --nodes or a shorter --time-limit may help",
+    "PartitionTimeLimit": "a shorter --time-limit may help",
+}
 
 
 class SlurmSilent(HarnessError):
@@ -120,20 +125,29 @@ def dead_nodes(names: Collection[str]) -> list[str]:
     return sorted({row[0] for row in rows if len(row) == 2 and row[1].startswith(("down", "fail"))})
 
 
-def asked_about(site: Site) -> Site:
-    """``site`` with the cores and longest time limit that its profile leaves open, as Slurm, where it is, knows them."""
-    if (site.cores_per_node and site.time_limit_s) or not shutil.which("sinfo"):
+def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
+    """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
+
+    With ``--partition`` among a person's own ``options`` they are those of that partition.
+    """
+    chosen = _partition(options)  # of several the last one counts, as for sbatch
+    if (site.cores_per_node and site.time_limit_s and not chosen) or not shutil.which("sinfo"):
         return site
-    partition = [option for option in site.access if option.startswith(("--partition", "-p"))]
     try:
-        done = ask("sinfo", "-h", *(word for option in partition for word in shlex.split(option)), "-o", "%X %Y %l")
+        done = ask("sinfo", "-h", *_partition(site.access), *chosen, "-o", "%X %Y %l")
     except SlurmSilent:
         return site
     rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
     cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
     longest_s = max((seconds for _, _, text in rows if (seconds := limit_s(text))), default=None)
-    known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": site.time_limit_s or longest_s}
+    limits_s = [seconds for seconds in (site.time_limit_s, longest_s) if seconds]
+    known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": min(limits_s, default=None)}
     return site.model_copy(update=known)
+
+
+def _partition(options: Sequence[str]) -> list[str]:
+    """The words of those of ``options`` that choose a partition."""
+    return [word for option in options if option.startswith(("--partition", "-p")) for word in shlex.split(option)]
 
 
 def limit_s(text: str) -> float | None:

@@ -92,7 +92,8 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
     if state.state in slurm.CANCELLED:
         return KeyboardInterrupt(f"{job} was {state.state.lower()} {'in' if hosts else 'before'} {where}")
     if state.state == slurm.NEVER:
-        return RunFailed(f"{job} could never start: Slurm says {state.reason}")
+        said = [f"Slurm says {state.reason}", slurm.REMEDIES.get(state.reason)]
+        return RunFailed(f"{job} could never start: {'; '.join(filter(None, said))}")
     if state.state == "TIMEOUT":
         return RunFailed(f"{job} reached its time limit in {where}")
     dead = slurm.dead_nodes([name for name, _ in hosts.nodes]) if hosts else []

@@ -124,7 +124,7 @@ class Place:
     def profile(self) -> Site | None:
         """The site, with what Slurm knows of it; None for this machine."""
         site = sites.find(self.site, self.environ) if isinstance(self.site, str) else self.site
-        return slurm.asked_about(site) if site and site.queued else site
+        return slurm.asked_about(site, self.options.options) if site and site.queued else site
 
     @property
     def queued(self) -> bool:

@@ -146,7 +146,7 @@ def test_what_the_cluster_does_not_have_is_refused_in_slurms_words(user: User, w
     if words:  # at submission: nothing was measured, so nothing is kept
         assert (done.code, done.stderr.count("\n")) == (2, 1) and not list(user.output.glob("*/spec.json"))
     else:  # Slurm accepts it, and would let it wait for ever
-        no_number(user, done, "failed", "could never start", "Partition")
+        no_number(user, done, "failed", "could never start", "Partition", "a shorter --time-limit may help")
 
 
 def test_an_account_that_is_not_ours(accounting_cluster: VirtualCluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import time
@@ -161,6 +162,39 @@ def test_a_site_that_does_not_say_how_many_cores_it_has_needs_threads() -> None:
         prepared("pytorch", 2, generic)
 
 
+@pytest.fixture
+def sinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Slurm with a partition ``debug`` beside the others."""
+    program = tmp_path / "bin" / "sinfo"
+    program.parent.mkdir()
+    program.write_text("""#!/bin/sh
+        case "$*" in *debug*) echo "2 4 30:00" ;; *) echo "2 8 1-00:00:00" ;; esac
+    """)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+
+
+@pytest.mark.parametrize(("option", "dry_run"), [("partition=debug", False), ("p debug", True)])
+def test_a_job_asks_for_no_more_time_than_the_partition_that_a_person_chooses_has(
+    sinfo: None, option: str, dry_run: bool
+) -> None:
+    daint = Place("daint", output=Path("/scratch/runs"), dry_run=dry_run)
+    assert "#SBATCH --time=0-02:00:00\n" in script(prepared("pytorch", 2, daint), daint)
+    debug = dataclasses.replace(daint, job_options=(option,))
+    assert "#SBATCH --time=0-00:30:00\n" in script(prepared("pytorch", 2, debug), debug)
+    longer = dataclasses.replace(debug, time_limit="45m")
+    assert "#SBATCH --time=0-00:45:00\n" in script(prepared("pytorch", 2, longer), longer), "a person knows better"
+
+
+def test_a_site_has_no_more_time_where_the_chosen_partition_has_more(sinfo: None) -> None:
+    assert Place("daint", job_options=("partition=large",)).profile.time_limit_s == 2 * 3600.0  # type: ignore[union-attr]
+
+
+def test_nodes_have_the_cores_of_the_chosen_partition_where_the_profile_does_not_say(sinfo: None) -> None:
+    debug = Place("generic-slurm", job_options=("partition=debug",), output=Path("/scratch/runs"))
+    assert prepared("pytorch", 2, debug, device="cpu").spec.threads == 8
+
+
 @pytest.mark.parametrize(
     ("given", "option"),
     [
@@ -168,6 +202,9 @@ def test_a_site_that_does_not_say_how_many_cores_it_has_needs_threads() -> None:
         ("--reservation=x", "--reservation=x"),
         ("A s123", "-A s123"),
         ("requeue", "--requeue"),
+        ("wait-all-nodes=1", "--wait-all-nodes=1"),
+        ("nodelist=node1", "--nodelist=node1"),
+        ("dependency=afterok:7", "--dependency=afterok:7"),
     ],
 )
 def test_scheduler_options_as_reframe_takes_them(given: str, option: str) -> None:
@@ -178,6 +215,30 @@ def test_scheduler_options_as_reframe_takes_them(given: str, option: str) -> Non
 def test_options_that_could_be_more_than_options_are_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match="must be an option of sbatch"):
         scheduler_option(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("array=1-2", "--repeats"),
+        ("arr=1-2", "--repeats"),  # sbatch understands it
+        ("a 1-2", "--repeats"),
+        ("clusters=other", "start harness there"),
+        ("nodes=3", "give --nodes"),
+        ("-N 3", "give --nodes"),
+        ("n=3", "--devices-per-node"),
+        ("ntasks-per-node=2", "--devices-per-node"),
+        ("output=x.out", "--output"),
+        ("e x.err", "--output"),
+        ("oversubscribe", "leave it out"),
+        ("test-only", "--dry-run"),
+        ("wait", "--no-wait"),
+        ("W", "--no-wait"),
+    ],
+)
+def test_options_that_are_the_job_scripts_or_make_it_no_job_are_refused(given: str, instead: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^-J {given}: .*{instead}"):
+        Place("daint", job_options=(given,))
 
 
 def test_folders_that_slurm_cannot_name_are_refused() -> None:

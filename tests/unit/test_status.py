@@ -12,7 +12,7 @@ import pytest
 
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, InvalidInput, RunFailed
-from harness.launch.slurm import JobState
+from harness.launch.slurm import NEVER, JobState
 from harness.report.text import outcomes
 from harness.running import collect, notes
 from harness.running.kinds import Measurement
@@ -259,6 +259,23 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     end(2, 1)
     collect._hear_of_repeats(run, pace, known, Ears())
     assert heard[1:] == [(2, "", "rank 0 exited with 1")] and not pace.left and not run.judged
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("PartitionTimeLimit", "Slurm says PartitionTimeLimit; a shorter --time-limit may help"),
+        ("PartitionConfig", "Slurm says PartitionConfig; fewer --nodes or a shorter --time-limit may help"),
+        ("BadConstraints", "Slurm says BadConstraints"),
+    ],
+)
+def test_a_job_that_could_never_start_says_what_may_help(
+    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, reason: str, said: str
+) -> None:
+    run = begun()
+    monkeypatch.setattr(collect, "submitted_repeats", lambda folder: {1: "7"})
+    record = collect.collect(run, [JobState("7", NEVER, reason)])
+    assert record is not None and record.reason == f"job 7 could never start: {said}"
 
 
 def test_who_waits_hears_of_what_ends_from_then_on(begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
