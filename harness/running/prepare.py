@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from harness import environments
-from harness.core.plan import LAST_PORT, Allocation, Node, complete, hosts_of, launch_plan, with_options
+from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, complete, hosts_of, launch_plan, with_options
 from harness.core.program import backend_of
 from harness.core.spec import RunSpec, variant_of
 from harness.core.text import plural
@@ -32,9 +32,11 @@ from harness.sites import config
 from harness.sites import site as sites
 from harness.sites.file import WITH_HOSTS, duration_s
 from harness.sites.site import Site
+from harness.worker import place
 
 DEFAULT_OUTPUT = Path("runs")
 SITE_VARIABLE = "HARNESS_SITE"
+MOST_BYTES = (1 << 17) - 1  # of a variable with its name, or of an argument, for execve: MAX_ARG_STRLEN less the zero
 
 
 def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
@@ -215,6 +217,8 @@ class Place:
         run_dir = ((folder or self.folder) / name).absolute()
         of_plan = (full, chosen, seats, allocation, str(python), str(run_dir))
         plan = launch_plan(*of_plan, isolated=provided is None, variables=self.variables)
+        if spec.program:
+            _check_lengths(plan, spec.nodes)
         ours = None if provided else wanted
         named = site.name if site else None
         return kind_of(full)(full, chosen, plan, run_dir, site, named, ours, tag=self.tag or "")
@@ -308,6 +312,20 @@ class Place:
             base_port=self.port or site.extras.port or local.random_ports(processes),
             mpi_env=ssh.mpi_env(site) if hosts else {},
         )
+
+
+def _check_lengths(plan: LaunchPlan, nodes: int) -> None:
+    """Refuse a program whose place in the run would not fit into a variable or an argument. Raises InvalidInput."""
+    fields, count = plan.as_dict(), len(plan.processes)
+    for process in (fields["processes"][0], fields["processes"][-1]):
+        texts = [(name, f"{name}={value}") for name, value in place.variables(fields, process).items()]
+        texts += [("an argument", word) for word in place.arguments(fields, process)]
+        for name, text in texts:
+            if (length := len(os.fsencode(text))) > MOST_BYTES:
+                raise InvalidInput(
+                    f"--nodes {nodes}: for {count:,} processes {name} would have {length:,} bytes, and Linux takes "
+                    f"{MOST_BYTES:,}: give fewer nodes{'' if plan.details['once'] else ', or --once'}"
+                )
 
 
 def _with_library(library: str, allocation: Allocation, site: Site | None) -> Allocation:
