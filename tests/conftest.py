@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,9 @@ SOONEST = "caffe2"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["HARNESS_SITE"] = "local"  # also where tests run on a cluster's login node
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or on a machine with GPUs
+# Where tests run in the background of a script these are ignored, harness would inherit that, and keep it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _folder_of_tests() -> Path:
