@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.core.spec import RunSpec
-from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch.slurm import NEVER, JobState
 from harness.report.text import outcomes
 from harness.running import collect, notes
@@ -228,6 +228,39 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     end(2, 1)
     collect._hear_of_repeats(run, pace, known, Ears())
     assert heard[1:] == [(2, "", "rank 0 exited with 1")] and not pace.left and not run.judged
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        (
+            ["19"],
+            "job 19 goes on and nothing is lost\n    harness status A\n    harness collect A\n    harness cancel A",
+        ),
+        (
+            ["19", "19", "20"],
+            "the jobs (19, 20) go on and nothing is lost\n    harness status ALL\n    harness collect ALL\n"
+            "    harness cancel A C",
+        ),
+    ],
+)
+def test_whoever_leaves_reads_which_jobs_go_on_and_how_to_come_back(
+    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, jobs: list[str], said: str
+) -> None:
+    """Of several runs in a folder that is named once; to cancel, without what else is in it."""
+    runs = [begun() for _ in jobs]
+
+    def interrupted(*more: object) -> None:
+        raise KeyboardInterrupt("interrupted by SIGTERM")
+
+    monkeypatch.setattr(collect, "known_jobs", {run.folder: [job] for run, job in zip(runs, jobs, strict=True)}.get)
+    monkeypatch.setattr(collect, "_wait", interrupted)
+    with pytest.raises(Interrupted) as interruption:
+        collect.wait(runs, Listener())
+    shown = str(interruption.value)
+    for run, name in zip(runs, "ABC", strict=False):
+        shown = shown.replace(str(run.folder), name)
+    assert shown.replace(str(runs[0].folder.parent), "ALL") == f"interrupted by SIGTERM; {said}"
 
 
 @pytest.mark.parametrize(
