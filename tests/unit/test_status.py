@@ -142,6 +142,17 @@ def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancel
     assert harness("cancel", "runs").succeeded().stdout == "nothing to cancel\n"
 
 
+def test_jobs_are_named_with_their_states_which_nobody_asks_for_once_there_is_a_record(
+    begun: Callable[..., Run],
+) -> None:
+    run = begun()
+    notes.Submission(site="daint", started="", jobs=[("19", [1, 2]), ("20", [3])]).write(run.folder)
+    jobs = (JobState("19", "COMPLETED"), JobState("20", "RUNNING"))
+    assert RunStatus(run, "running", 2, jobs).as_dict()["jobs"] == {"19": "COMPLETED", "20": "RUNNING"}
+    assert RunStatus(run, "recorded", 3).as_dict()["jobs"] == {"19": None, "20": None}
+    assert RunStatus(begun(), "unfinished", 0).as_dict()["jobs"] == {}
+
+
 def test_a_training_that_stayed_below_says_so(begun: Callable[..., Run]) -> None:
     record = SimpleNamespace(
         reason=None, problem="top-1 reached 0.7 (epoch 3), not 0.99999 in 3 epochs", status="completed"
