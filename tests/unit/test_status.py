@@ -123,6 +123,19 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_the_others(
     assert "unreadable" in harness("status").succeeded().stdout
 
 
+@pytest.mark.parametrize(("last", "done"), [("closed", 3), ("window", 2)])
+def test_a_record_that_cannot_be_read_hides_no_repeat_that_has_ended(
+    begun: Callable[..., Run], harness: Harness, last: str, done: int
+) -> None:
+    run = begun(3)
+    run.record_file.write_text("{")
+    events = run.folder / "repeat-3" / "events" / "worker-0.jsonl"
+    events.parent.mkdir()
+    events.write_text(json.dumps({"event": last, "time": 1.0}) + "\n")
+    (shown,) = harness("status", "--json").succeeded().json
+    assert (shown["state"], shown["repeats"], shown["of"]) == ("unreadable", done, 3)
+
+
 def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancelling_the_others(
     harness: Harness, tmp_path: Path
 ) -> None:
