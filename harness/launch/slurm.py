@@ -128,18 +128,20 @@ def dead_nodes(names: Collection[str]) -> list[str]:
 def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
     """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
 
-    With ``--partition`` among a person's own ``options`` they are those of that partition.
+    They are those of the partition among a person's own ``options``, else of the site's, else of Slurm's default one.
     """
     chosen = _partition(options)  # of several the last one counts, as for sbatch
     if (site.cores_per_node and site.time_limit_s and not chosen) or not shutil.which("sinfo"):
         return site
+    partition = [*_partition(site.access), *chosen]
     try:
-        done = ask("sinfo", "-h", *_partition(site.access), *chosen, "-o", "%X %Y %l")
+        done = ask("sinfo", "-h", *partition, "-o", "%P %X %Y %l")
     except SlurmSilent:
         return site
-    rows = re.findall(r"^(\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
-    cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in rows), default=None)
-    longest_s = max((seconds for _, _, text in rows if (seconds := limit_s(text))), default=None)
+    rows = re.findall(r"^\S+?(\*?) (\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
+    used = [row for usual, *row in rows if partition or usual]
+    cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in used), default=None)
+    longest_s = max((seconds for _, _, text in used if (seconds := limit_s(text))), default=None)
     limits_s = [seconds for seconds in (site.time_limit_s, longest_s) if seconds]
     known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": min(limits_s, default=None)}
     return site.model_copy(update=known)

@@ -94,7 +94,7 @@ class PointStatus:
             "run": self.entry.runs[-1] if self.entry.runs else None,
             "repeats": self.repeats,
             "of": self.entry.spec["repeats"],
-            "jobs": {job.id: job.state for job in self.jobs},
+            "jobs": {job.id: job.state or None for job in self.jobs},
             **({"kernel": self.kernel} if self.kernel else {"img_per_s": self.img_per_s}),
             "best_ps_of": self.tried,
             "reason": self.reason,

@@ -48,7 +48,13 @@ class Repeated(Run):
     def done(self) -> int:
         if self.submitted:
             return len(list(self.folder.glob("repeat-*/ended.json")))
-        return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)  # one after another, and the last has not ended
+        begun = len(list(self.folder.glob("repeat-*")))
+        if begun and self.record_file.exists():  # which cannot be read, or it would say so; none is under way any more
+            watch = Watch(self.plan, self.folder / f"repeat-{begun}")
+            watch.poll()
+            if all("closed" in worker.events for worker in watch.workers()):
+                return begun
+        return max(begun - 1, 0)  # one after another, and the last has not ended
 
 
 class Measurement(Repeated):

@@ -100,13 +100,15 @@ class RunStatus:
         return "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
 
     def as_dict(self) -> dict[str, Any]:
+        # Of a run that has its record Slurm is not asked any more.
+        jobs = {job.id: job.state for job in self.jobs} or dict.fromkeys(known_jobs(self.run.folder))
         return {
             "run": str(self.run.folder),
             "state": self.state,
             "status": self.record.status if self.record else None,
             self.run.UNIT: self.done,
             "of": self.run.planned(),
-            "jobs": {job.id: job.state for job in self.jobs} or known_jobs(self.run.folder),
+            "jobs": jobs,
             "reason": self.reason,
         }
 

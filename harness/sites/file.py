@@ -4,12 +4,12 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationError, model_validator
 
@@ -244,24 +244,6 @@ class SiteDescription(Frozen):
     systems: Annotated[tuple[System, ...], NamedOnce, Field(min_length=1)]
     environments: Annotated[tuple[Environment, ...], NamedOnce] = ()
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        known = {environment.name: environment for environment in self.environments}
-        for system in self.systems:
-            for partition in system.partitions:
-                where = f"{system.name}:{partition.name}"
-                if unknown := next((name for name in partition.environs if name not in known), None):
-                    raise ValueError(
-                        f"environs of {where}: '{unknown}' is not in environments; {instead(unknown, known)}"
-                    )
-                layers = (system, partition, *(known[name] for name in partition.environs))
-                if system.modules_system == "nomod" and any(layer.modules for layer in layers):
-                    raise ValueError(
-                        f"{where}: modules cannot be loaded with modules_system 'nomod'; "
-                        "name the system's own, such as 'lmod' or 'tmod'"
-                    )
-        return self
-
 
 # --- files -------------------------------------------------------------------------------------------------------------
 
@@ -318,11 +300,35 @@ def _read(path: Path, changed: int) -> SiteFile:
     claimed: frozenset[str] = frozenset()
     with suppress(TypeError, KeyError):  # as far as they are readable in a file that may be wrong
         claimed = frozenset(str(system["name"]) for system in raw["systems"])
+    description, wrong = None, list[tuple[str, str]]()
     try:
-        return SiteFile(path, SiteDescription.model_validate(raw), claimed=claimed)
+        description = SiteDescription.model_validate(raw)
     except ValidationError as error:
-        wrong = [Mistake(str(path), field, message) for field, message in mistakes(error, SiteDescription)]
-        return SiteFile(path, None, tuple(wrong), claimed)
+        wrong += mistakes(error, SiteDescription)
+    with suppress(AttributeError, TypeError, KeyError):  # where tables are no tables, only that is said
+        wrong += _across_tables(raw)
+    every = tuple(Mistake(str(path), field, message) for field, message in wrong)
+    return SiteFile(path, None if every else description, every, claimed)
+
+
+def _across_tables(raw: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields that do not go with what other tables of a site file say, and why."""
+    known = {environment["name"]: environment for environment in raw.get("environments", ())}
+    for s, system in enumerate(raw["systems"]):
+        for p, partition in enumerate(system["partitions"]):
+            listed = partition.get("environs")
+            environs = listed if isinstance(listed, list) else []
+            for e, name in enumerate(environs):
+                if name not in known:
+                    field = f"systems[{s}].partitions[{p}].environs[{e}]"
+                    yield field, f"'{name}' is not in environments; {instead(name, known)}"
+            layers = (system, partition, *(known[name] for name in environs if name in known))
+            if system.get("modules_system", "nomod") == "nomod" and any(layer.get("modules") for layer in layers):
+                yield (
+                    f"systems[{s}].partitions[{p}]",
+                    "modules cannot be loaded with modules_system 'nomod'; "
+                    "name the system's own, such as 'lmod' or 'tmod'",
+                )
 
 
 def instead(name: str, known: Iterable[str]) -> str:

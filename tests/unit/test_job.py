@@ -164,11 +164,16 @@ def test_a_site_that_does_not_say_how_many_cores_it_has_needs_threads() -> None:
 
 @pytest.fixture
 def sinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Slurm with a partition ``debug`` beside the others."""
+    """A Slurm with three partitions, of which ``normal`` is the default one."""
     program = tmp_path / "bin" / "sinfo"
     program.parent.mkdir()
     program.write_text("""#!/bin/sh
-        case "$*" in *debug*) echo "2 4 30:00" ;; *) echo "2 8 1-00:00:00" ;; esac
+        case "$*" in *debug*) wanted=debug ;; *large*) wanted=large ;; *normal*) wanted=normal ;; esac
+        while read -r line; do case "$line" in "$wanted"*) echo "$line" ;; esac; done <<END
+debug 2 4 30:00
+normal* 2 8 6:00:00
+large 2+ 16 1-00:00:00
+END
     """)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
@@ -193,6 +198,11 @@ def test_a_site_has_no_more_time_where_the_chosen_partition_has_more(sinfo: None
 def test_nodes_have_the_cores_of_the_chosen_partition_where_the_profile_does_not_say(sinfo: None) -> None:
     debug = Place("generic-slurm", job_options=("partition=debug",), output=Path("/scratch/runs"))
     assert prepared("pytorch", 2, debug, device="cpu").spec.threads == 8
+
+
+def test_without_a_partition_it_is_the_default_one_that_gives_cores_and_time(sinfo: None) -> None:
+    profile = Place("generic-slurm").profile
+    assert profile is not None and (profile.cores_per_node, profile.time_limit_s) == (16, 6 * 3600.0)
 
 
 @pytest.mark.parametrize(

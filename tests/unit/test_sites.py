@@ -390,8 +390,8 @@ def test_a_problem_names_the_field_and_what_would_be_right(
 @pytest.mark.parametrize(
     ("right", "wrong", "problem"),
     [
-        ('"lmod"', '"nomod"', "mine:gpu: modules cannot be loaded with modules_system 'nomod'; "),
-        ('"plain"]', '"plan"]', "environs of mine:gpu: 'plan' is not in environments; did you mean plain?"),
+        ('"lmod"', '"nomod"', f"{GPU}: modules cannot be loaded with modules_system 'nomod'; "),
+        ('"plain"]', '"plan"]', f"{GPU}.environs[1]: 'plan' is not in environments; did you mean plain?"),
         ('"lmod"', '"spack"', "systems[0].modules_system: must be 'nomod', 'tmod', "),
         ("login\\d+", "login(", "systems[0].hostnames[0]: must be a valid regular expression, not 'login('"),
         ('name = "cpu"', 'name = "gpu"', "systems[0].partitions: 'gpu' is there twice"),
@@ -417,6 +417,14 @@ def test_every_wrong_value_is_reported(write: Write) -> None:
         f"{GPU}.time_limit",
         "systems[0].partitions[1].launcher",
     ]
+
+
+def test_also_what_does_not_go_with_other_tables_is_reported_beside_the_rest(write: Write) -> None:
+    write(MINE.replace("login\\d+", "login(").replace('"plain"]', '"plan"]').replace('"lmod"', '"nomod"'))
+    fields = [mistake.field for mistake in mistakes("mine")]
+    assert fields == ["systems[0].hostnames[0]", f"{GPU}.environs[1]", GPU, "systems[0].partitions[1]"]
+    write(MINE.replace('environs = ["tuned", "plain"]', 'environs = "tuned"'))
+    assert [mistake.field for mistake in mistakes("mine")] == [f"{GPU}.environs"], "and not each of its letters"
 
 
 @pytest.mark.parametrize(

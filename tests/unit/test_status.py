@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.core.spec import RunSpec
-from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch.slurm import NEVER, JobState
 from harness.report.text import outcomes
 from harness.running import collect, notes
@@ -154,6 +154,19 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_the_others(
     assert "unreadable" in harness("status").succeeded().stdout
 
 
+@pytest.mark.parametrize(("last", "done"), [("closed", 3), ("window", 2)])
+def test_a_record_that_cannot_be_read_hides_no_repeat_that_has_ended(
+    begun: Callable[..., Run], harness: Harness, last: str, done: int
+) -> None:
+    run = begun(3)
+    run.record_file.write_text("{")
+    events = run.folder / "repeat-3" / "events" / "worker-0.jsonl"
+    events.parent.mkdir()
+    events.write_text(json.dumps({"event": last, "time": 1.0}) + "\n")
+    (shown,) = harness("status", "--json").succeeded().json
+    assert (shown["state"], shown["repeats"], shown["of"]) == ("unreadable", done, 3)
+
+
 def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancelling_the_others(
     harness: Harness, tmp_path: Path
 ) -> None:
@@ -171,6 +184,17 @@ def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancel
     assert said[1:] == [f"harness: {damaged.folder}: record.json: not a valid record: {said[1].split(': ', 4)[-1]}"]
     assert done.code == 1
     assert harness("cancel", "runs").succeeded().stdout == "nothing to cancel\n"
+
+
+def test_jobs_are_named_with_their_states_which_nobody_asks_for_once_there_is_a_record(
+    begun: Callable[..., Run],
+) -> None:
+    run = begun()
+    notes.Submission(site="daint", started="", jobs=[("19", [1, 2]), ("20", [3])]).write(run.folder)
+    jobs = (JobState("19", "COMPLETED"), JobState("20", "RUNNING"))
+    assert RunStatus(run, "running", 2, jobs).as_dict()["jobs"] == {"19": "COMPLETED", "20": "RUNNING"}
+    assert RunStatus(run, "recorded", 3).as_dict()["jobs"] == {"19": None, "20": None}
+    assert RunStatus(begun(), "unfinished", 0).as_dict()["jobs"] == {}
 
 
 def test_a_training_that_stayed_below_says_so(begun: Callable[..., Run]) -> None:
@@ -259,6 +283,39 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     end(2, 1)
     collect._hear_of_repeats(run, pace, known, Ears())
     assert heard[1:] == [(2, "", "rank 0 exited with 1")] and not pace.left and not run.judged
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        (
+            ["19"],
+            "job 19 goes on and nothing is lost\n    harness status A\n    harness collect A\n    harness cancel A",
+        ),
+        (
+            ["19", "19", "20"],
+            "the jobs (19, 20) go on and nothing is lost\n    harness status ALL\n    harness collect ALL\n"
+            "    harness cancel A C",
+        ),
+    ],
+)
+def test_whoever_leaves_reads_which_jobs_go_on_and_how_to_come_back(
+    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, jobs: list[str], said: str
+) -> None:
+    """Of several runs in a folder that is named once; to cancel, without what else is in it."""
+    runs = [begun() for _ in jobs]
+
+    def interrupted(*more: object) -> None:
+        raise KeyboardInterrupt("interrupted by SIGTERM")
+
+    monkeypatch.setattr(collect, "known_jobs", {run.folder: [job] for run, job in zip(runs, jobs, strict=True)}.get)
+    monkeypatch.setattr(collect, "_wait", interrupted)
+    with pytest.raises(Interrupted) as interruption:
+        collect.wait(runs, Listener())
+    shown = str(interruption.value)
+    for run, name in zip(runs, "ABC", strict=False):
+        shown = shown.replace(str(run.folder), name)
+    assert shown.replace(str(runs[0].folder.parent), "ALL") == f"interrupted by SIGTERM; {said}"
 
 
 @pytest.mark.parametrize(
