@@ -31,6 +31,16 @@ def test_a_dry_run_gives_plans_and_scripts_and_touches_nothing(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("output", ["file", "file/runs"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_output_folder_that_cannot_be_one_is_refused_by_a_dry_run_too(
+    tmp_path: Path, output: str, dry_run: bool
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=f"^--output {tmp_path}/{output}: {tmp_path}/file: Not a directory$"):
+        carry_out([RunSpec(backend="pytorch")], Place(output=tmp_path / output, dry_run=dry_run))
+
+
 def test_the_processes_of_a_run_are_seated_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
@@ -115,9 +125,9 @@ def test_an_interruption_without_a_name_is_called_one(run: Run, monkeypatch: pyt
 
 
 def test_a_run_directory_that_cannot_be_made_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
     place = Place(output=tmp_path / "file", dry_run=True)
     run = place.prepare(RunSpec(backend="pytorch"))
+    (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"--output .*file: cannot make"):
         run.begin()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
