@@ -10,10 +10,11 @@ import click
 from harness.cli.common import Written, numbers
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
+from harness.core.text import did_you_mean
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.sites import config as file
-from harness.sites.file import WITH_HOSTS, instead
+from harness.sites.file import WITH_HOSTS
 
 if TYPE_CHECKING:
     from harness.sites.site import Site
@@ -41,7 +42,8 @@ def defaults(parameters: Iterable[click.Parameter]) -> dict[str, Any]:
     chosen = {}
     for name, value in file.read().items():
         if name not in OPTIONS:
-            raise InvalidInput(f"{file.path()}: unknown option '{name}'; {instead(name, OPTIONS)}")
+            known = "it takes what `harness run --help` lists, such as batch-size, and nothing that is for one run only"
+            raise InvalidInput(f"{file.path()}: unknown option '{name}'; {did_you_mean(name, OPTIONS) or known}")
         chosen[OPTIONS[name].name] = _checked(name, value, OPTIONS[name])
     names = {parameter.name for parameter in parameters}
     return {name: value for name, value in chosen.items() if name in names and name is not None}

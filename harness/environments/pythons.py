@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +88,19 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
     raise EnvironmentProblem(
         f"no Python that runs for {spec.backend} at {where}: give a venv, a conda prefix or a python"
     )
+
+
+def lacks(python: Path, modules: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+    """Those of top-level ``modules`` that a Python does not find. They are not imported, which may take many seconds."""
+    code = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if find_spec(n) is None))"
+    try:
+        # In a neutral folder, as `-c` looks in the current one first.
+        answer = subprocess.run(
+            [python, "-c", code, *modules], env=environ, cwd="/", capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return answer.stdout.split() if answer.returncode == 0 else []
 
 
 def given_python(where: Path, specs: Sequence[EnvironmentSpec]) -> BasePython:

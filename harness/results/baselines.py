@@ -106,11 +106,15 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
 
 
 def all_saved() -> list[Baseline]:
-    """Every baseline, by name. Raises InvalidInput for one whose ``baseline.json`` does not make sense."""
+    """Every baseline, by name. Raises InvalidInput for one whose ``baseline.json`` does not make sense, or if a file is in
+    the place of their folder.
+    """
     return [get(name) for name in _names()]
 
 
 def _names() -> list[str]:
+    if folder().exists() and not folder().is_dir():
+        raise InvalidInput(f"{folder()} is not a folder; $HARNESS_BASELINES names another one")
     entries = folder().iterdir() if folder().is_dir() else ()
     return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 

@@ -152,12 +152,18 @@ class Place:
 
     @cached_property
     def folder(self) -> Path:
+        """The folder for run directories. Raises InvalidInput where a file is in its place."""
         try:
-            return self.output or (self.profile and self.profile.output) or DEFAULT_OUTPUT
+            folder = self.output or (self.profile and self.profile.output) or DEFAULT_OUTPUT
         except InvalidInput:  # its variables need not be set where nothing is written
             if self.dry_run:
                 return DEFAULT_OUTPUT
             raise
+        # A dry run makes no folder, and shall not show what could not be made.
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+        if not there.is_dir():
+            raise InvalidInput(f"--output {folder}: {there}: Not a directory")
+        return folder
 
     def device(self, wanted: str) -> str:
         """ "cpu" or "cuda": what frameworks run on there if this is ``wanted``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from harness.core.backend import Backend
 from harness.core.emulation import remedy
 from harness.core.plan import LaunchPlan
 from harness.core.spec import RunSpec
-from harness.environments import mpi
+from harness.environments import mpi, pythons
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import local, ssh
@@ -114,7 +115,24 @@ class Run(ABC):
             raise InvalidInput(f"{self.python}: no such Python")
         if self.spec.mpi in mpi.LIBRARIES:
             environments.require(mpi.environment(self.spec.mpi))
+        if not self.environment:
+            self._check_packages()
         self.inputs = self.find_inputs()
+
+    def _check_packages(self) -> None:
+        """See that a Python that the user or the site provides has the framework. Raises InvalidInput."""
+        if self.site and (self.site.modules or self.site.prepare_cmds):
+            return  # they may bring the packages
+        framework = self.spec.framework
+        assert framework
+        imports = self.backend.environment(framework, self.backend.variant(self.spec)).imports
+        if not imports:  # it runs a program of the user's
+            return
+        wanted = dict.fromkeys(["numpy", imports[0].partition(".")[0], *({framework} & {*imports})])
+        environ = self.site.environment(os.environ) if self.site else os.environ
+        if missing := pythons.lacks(Path(self.python), wanted, {**environ, **self.plan.processes[0].env}):
+            without = f"{self.python} is a Python without {' and '.join(missing)}"
+            raise InvalidInput(f"{without}: give --env PYTHON of one that has what {self.backend.name} needs")
 
     def begin(self) -> None:
         """Write the run directory. Raises InvalidInput or RunFailed; then no run directory is left."""

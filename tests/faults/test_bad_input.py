@@ -230,6 +230,21 @@ def test_cuda_without_a_gpu_is_refused(harness: Harness) -> None:
     refused_in_one_line(done, "--device cuda", "0 GPUs", "--devices-per-node asks for 1")
 
 
+@pytest.mark.parametrize(
+    ("options", "missing"), [("", "torch"), ("-S", "numpy and torch")], ids=["no framework", "nothing"]
+)
+def test_a_python_without_the_packages_is_refused_before_anything_is_begun(
+    harness: Harness, tmp_path: Path, options: str, missing: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
+    python.chmod(0o755)
+    done = harness(*PYTORCH, "--env", str(python))
+    refused_in_one_line(done, f"{python} is a Python without {missing}: give --env PYTHON of one that has what pytorch")
+    assert not (tmp_path / "runs").exists()
+    harness(*PYTORCH, "--env", str(python), "--dry-run").succeeded()
+
+
 def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

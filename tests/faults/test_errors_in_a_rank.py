@@ -52,11 +52,6 @@ def test_a_training_that_diverges_gives_no_number(begin: Begin, way: Way) -> Non
     assert "ranks [0, 1]" in run.record["reason"]
 
 
-def test_an_environment_without_the_framework_fails_the_run_and_says_which_module(begin: Begin) -> None:
-    run = begin("pytorch", "--env", sys.prefix, *FEW_STEPS).end()
-    run.failed_saying("ModuleNotFoundError: No module named 'torch'")
-
-
 def test_a_python_that_cannot_be_started_fails_the_run_and_is_named(begin: Begin, tmp_path: Path) -> None:
     """It answers when asked for its version, and then loses its permission."""
     python = tmp_path / "python"

@@ -50,6 +50,15 @@ def test_a_baseline_is_saved_shown_compared_with_and_removed(run: Callable[..., 
     assert run("baseline", "list").stdout == f"no baselines in {tmp_path}/baselines\n"
 
 
+def test_a_file_in_the_place_of_their_folder_is_not_a_folder_without_any(
+    run: Callable[..., Finished], tmp_path: Path
+) -> None:
+    (tmp_path / "baselines").touch()
+    done = run("baseline", "list")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr == f"harness: {tmp_path}/baselines is not a folder; $HARNESS_BASELINES names another one\n"
+
+
 def test_a_path_is_stronger_than_a_baseline_of_that_name(run: Callable[..., Finished], tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record(img_per_s=[50.0, 51.0])])
     run("baseline", "save", "v1", "runs").succeeded()

@@ -183,7 +183,14 @@ def test_defaults_are_taken_where_nothing_is_typed_and_only_where_they_mean_some
         ('account = ""', "--account '': must not be empty"),
         ('model = "resnet5"', "--model resnet5: "),
         ("[run]\nsteps = 3", "run: must be a value or a list of values"),
-        ("dry-run = true", "unknown option 'dry_run'"),
+        (
+            "dry-run = true",
+            "unknown option 'dry_run'; it takes what `harness run --help` lists, such as batch-size, and ",
+        ),
+        (
+            "frobnicate = 1",
+            "unknown option 'frobnicate'; it takes what `harness run --help` lists, such as batch-size, ",
+        ),
         ('output = "$NOWHERE/runs"', "output '$NOWHERE/runs': $NOWHERE is not set here"),
         ("site = ", "Invalid value (at "),
     ],

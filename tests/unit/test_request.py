@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from harness.cli.common import signals_interrupt
 from harness.core import backend as backends
 from harness.core.spec import KernelSizes, Program, RunSpec, Training
+from harness.environments import pythons
 from harness.errors import Interrupted, InvalidInput
 from harness.running.kinds import KINDS, kind_of
 from harness.running.prepare import Place
@@ -27,6 +29,16 @@ def test_a_dry_run_gives_plans_and_scripts_and_touches_nothing(tmp_path: Path) -
     assert [run.plan.nodes for run in outcome.runs] == [2] and outcome.records == []
     assert ["--account=s123" in script for script in outcome.scripts] == [True]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("output", ["file", "file/runs"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_output_folder_that_cannot_be_one_is_refused_by_a_dry_run_too(
+    tmp_path: Path, output: str, dry_run: bool
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=f"^--output {tmp_path}/{output}: {tmp_path}/file: Not a directory$"):
+        carry_out([RunSpec(backend="pytorch")], Place(output=tmp_path / output, dry_run=dry_run))
 
 
 def test_the_processes_of_a_run_are_seated_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,9 +125,41 @@ def test_an_interruption_without_a_name_is_called_one(run: Run, monkeypatch: pyt
 
 
 def test_a_run_directory_that_cannot_be_made_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
     place = Place(output=tmp_path / "file", dry_run=True)
     run = place.prepare(RunSpec(backend="pytorch"))
+    (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"--output .*file: cannot make"):
         run.begin()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+MODULES = """
+[[systems]]
+name = "theirs"
+modules_system = "lmod"
+[[systems.partitions]]
+name = "all"
+scheduler = "slurm"
+launcher = "srun"
+environs = ["own"]
+processor = {num_cpus = 8, num_cpus_per_core = 1}
+[[environments]]
+name = "own"
+extras = {python = "PYTHON"}
+"""
+
+
+def test_a_sites_python_has_the_framework_unless_modules_may_bring_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[list[str]] = []
+    monkeypatch.setattr(pythons, "lacks", lambda python, modules, environ: looked.append([*modules]) or ["torch"])
+    file = tmp_path / "site.toml"
+    file.write_text(MODULES.replace("PYTHON", sys.executable))
+    run = Place(str(file)).prepare(RunSpec(backend="horovod", framework="torch", device="cpu"))
+    with pytest.raises(InvalidInput, match=f"^{sys.executable} is a Python without torch: give --env"):
+        run.check()
+    assert looked == [["numpy", "horovod", "torch"]]
+    file.write_text(MODULES.replace("PYTHON", sys.executable).replace('"own"\n', '"own"\nmodules = ["torch"]\n'))
+    Place(str(file)).prepare(run.spec).check()
+    assert len(looked) == 1
