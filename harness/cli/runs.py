@@ -58,10 +58,7 @@ from harness.sites import site as sites
 from harness.worker.agent.seating import SPEC, SUBMISSION
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
-MEASURING = (
-    *("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit"),
-    *("dilation", "bytes_scale"),
-)
+MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit", "dilation", "bytes_scale")
 TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
 
 

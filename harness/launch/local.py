@@ -28,7 +28,7 @@ from harness.launch import forked, pmi, pmix
 from harness.launch.forked import Start
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
-from harness.worker import gpus
+from harness.worker import gpus, proc
 from harness.worker.network import listen
 from harness.worker.process import LAUNCHER
 
@@ -227,10 +227,7 @@ class Started:
         self.pid, self.is_held, self._popen = popen.pid, True, popen
 
     def poll(self) -> int | None:
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return proc.exit_code(self.pid)
 
     def status(self) -> str:
         return str(psutil.Process(self.pid).status())

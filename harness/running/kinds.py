@@ -50,7 +50,7 @@ class Repeated(Run):
             return len(list(self.folder.glob("repeat-*/ended.json")))
         begun = len(list(self.folder.glob("repeat-*")))
         if begun and self.record_file.exists():  # which cannot be read, or it would say so; none is under way any more
-            watch = Watch(self.plan, self.folder / f"repeat-{begun}")
+            watch = Watch(self.plan, folder_of(self.folder, begun))
             watch.poll()
             if all("closed" in worker.events for worker in watch.workers()):
                 return begun

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
 from harness.worker import main as worker
+from harness.worker import proc
 from harness.worker.emulation import FORKED
 from harness.worker.job import Job
 from harness.worker.process import LAUNCHER, end_with_launcher, parser
@@ -59,10 +60,9 @@ def _main() -> None:
     # Nothing is reaped before the launcher ends this, so that no other process gets one of their numbers.
     while True:
         for pid in list(started):
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended:
-                code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-                _tell(index=started.pop(pid), code=code)
+            ended = proc.exit_code(pid)
+            if ended is not None:
+                _tell(index=started.pop(pid), code=ended)
         signal.sigwait({signal.SIGCHLD})
 
 

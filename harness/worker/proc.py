@@ -1,16 +1,24 @@
-"""What Linux says of processes (proc(5)). Python 3.9; standard library."""
+"""What Linux says of processes (proc(5), waitid(2)). Python 3.9; standard library."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Dict, List
+from typing import Dict, List, Optional
 
 
 def stat(pid: int) -> List[str]:
     """The fields of /proc/PID/stat behind the name: state, parent, and so on. Raises OSError once the process has ended."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
         return file.read().rpartition(")")[2].split()  # a name may hold any bytes
+
+
+def exit_code(child: int) -> Optional[int]:
+    """How a child has ended, as ``Popen`` has it, or None. It is not reaped: its number stays its own."""
+    ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def descendants() -> Dict[int, List[str]]:

@@ -244,10 +244,10 @@ def the_drop(points: list[Point]) -> Answered:
         )
         if not before or not after:
             return lacking("servers and allreduce on 64 and 128 nodes")
-        longer[way], by_law = before.times(after), after.queues_s / before.queues_s
+        longer[way], law = before.times(after), after.queues_s / before.queues_s
         scales.add(after.bytes_scale)
         said.append(
-            f"{way} {shown(longer[way])} as long ({before.step_s:.3f} to {after.step_s:.3f} s; by the law {by_law:.2f})"
+            f"{way} {shown(longer[way])} as long ({before.step_s:.3f} to {after.step_s:.3f} s; by the law {law:.2f})"
         )
     few = f" On 128 nodes tensors had {min(scales):g} of their bytes." if min(scales) < 1 else ""
     because = f"With PyTorch over Gloo a step becomes {', '.join(said)}.{few}"
