@@ -15,7 +15,7 @@ from predictions import complete, of_row, predicted
 from predictions import points as study_points
 
 from harness import results
-from harness.analysis.ratios import Ratio, Sample, ratio
+from harness.analysis.ratios import Ratio, Sample, best_interval, ratio
 from harness.core.emulation import profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural
@@ -91,6 +91,12 @@ class Point(NamedTuple):
     def times(self, slower: Point) -> Ratio:
         """How many times longer a step of ``slower`` takes."""
         return times_longer([self], [slower])
+
+    def times_of(self, seconds: float) -> Ratio:
+        """How many times as long a step takes as one of so many seconds, of which no spread is known."""
+        low, high = best_interval([self.per_node]) or (None, None)
+        images_per_s = self.per_node.mean * self.step_s / seconds
+        return Ratio(self.step_s / seconds, (images_per_s / high, images_per_s / low) if low and high else None)
 
 
 def times_longer(fast: Iterable[Point], slow: Iterable[Point]) -> Ratio:
@@ -293,16 +299,23 @@ def columns(points: list[Point]) -> list[Column]:
 
 
 def beside_2017(points: list[Point]) -> list[Beside]:
-    rows = []
-    for row in published_2017():
-        emulated = {}
-        for column in columns(points):
-            wanted = {name: value for name, value in column.wanted.items() if row.nodes > 1 or name != "order"}
-            alike = chosen(points, model=row.model, nodes=row.nodes, ps=row.ps, links=column.links, **wanted)
-            if best := fastest(alike):
-                emulated[column.name] = best.step_s
-        rows.append(row._replace(emulated_s=emulated))
+    every = {column.name: emulated_2017(points, column) for column in columns(points)}
+    rows = [
+        row._replace(emulated_s={name: found[row.nodes].step_s for name, found in every.items() if row.nodes in found})
+        for row in published_2017()
+    ]
     return [row for row in rows if row.emulated_s]
+
+
+def emulated_2017(points: list[Point], column: Column) -> dict[int, Point]:
+    """The points of a column that have as many servers as in 2017, by nodes. One node has no order."""
+    found = {}
+    for row in published_2017():
+        wanted = {name: value for name, value in column.wanted.items() if row.nodes > 1 or name != "order"}
+        alike = chosen(points, model=row.model, nodes=row.nodes, ps=row.ps, links=column.links, **wanted)
+        if best := fastest(alike):
+            found[row.nodes] = best
+    return found
 
 
 class System(NamedTuple):

@@ -142,6 +142,18 @@ def test_a_world_as_the_law_says_is_recognised() -> None:
     }
 
 
+@pytest.mark.parametrize(("off", "answer"), [({}, "yes"), ({128: 1.1}, "cannot say"), ({32: 0.94}, "cannot say")])
+def test_links_on_which_all_steps_are_those_of_2017_explain_the_drop(off: dict[int, float], answer: str) -> None:
+    """Otherwise links of another rate may."""
+    published = {row.nodes: row.published_s for row in analyse.published_2017()}
+
+    def step_s(one: RunSpec) -> float:
+        as_then = one.backend == "torch_parameter_server" and one.transport == "gloo"
+        return published[one.nodes] * off.get(one.nodes, 1) if as_then else by_law(one)
+
+    assert answers(step_s)["drop_is_of_one_rate"] == answer
+
+
 @pytest.mark.parametrize(("off", "answer"), [(1.02, "yes"), (0.96, "no")])
 def test_what_is_emulated_twice_is_compared_and_the_longest_dilation_counts(off: float, answer: str) -> None:
     again = [one.model_copy(update={"dilation": 20}) for one in SPECS if one.nodes == 8]
