@@ -61,7 +61,7 @@ def of_row(row: Any) -> tuple[RunSpec, float]:
     """The spec of a run in a row of ``results.load``, and the rate of its links in GB/s. Raises InvalidInput."""
     if not (links := re.search(r"links of ([\d.]+) GB/s", row.system)):
         raise InvalidInput(f"{row.source}: its links have no rate")
-    spec = json.loads(row.spec) | {"dilation": row.dilation, "device": row.device}
+    spec = json.loads(row.spec) | {"dilation": row.dilation, "device": row.device, "steps": int(row.steps)}
     return RunSpec.model_validate(spec), float(links[1])
 
 
