@@ -103,7 +103,10 @@ def frame(time: Time, specs: Sequence[RunSpec] = SPECS, spread: float = 0.001) -
     rows = [
         made_rows.run(
             *(one.workers, [64 * one.workers / (time(one) * factor) for factor in (1 - spread, 1, 1 + spread)]),
-            **{name: getattr(one, name) for name in ("backend", "framework", "transport", "dilation", "device", "steps")},
+            **{
+                name: getattr(one, name)
+                for name in ("backend", "framework", "transport", "dilation", "device", "steps")
+            },
             **{"ps": one.options.get("ps", 0), "spec": json.dumps(one.model_dump(exclude={"dilation", "steps"}))},
             system="virtual:namespaces, emulated NVIDIA Tesla P100 with links of 2.5 GB/s",
             ended="2026-01-01T01:00:00.000+00:00",
