@@ -218,11 +218,11 @@ def drop_is_of_one_rate(points: list[Point]) -> Answered:
             sure.append(all(above(one, wanted / MATTERS) and below(one, wanted * MATTERS) for one, wanted in beside))
             other = any(above(one, wanted * MATTERS) or below(one, wanted / MATTERS) for one, wanted in beside)
             growth, which = longer.value, "so" if sure[-1] else "not so" if other else "perhaps so"
-            how = f"{shown(longer)} times (measured, {there[64].step_s:.3f} to {there[128].step_s:.3f} s): {which}"
+            how = f"{shown(longer)} as long (measured, {there[64].step_s:.3f} to {there[128].step_s:.3f} s): {which}"
         else:
             steps = as_2017_by_law(column.wanted)(column.links)
             growth = steps[128] / steps[64]
-            how = f"{growth:.2f} times (by the law)"
+            how = f"{growth:.2f} × as long (by the law)"
         said.append(f"with {column.name}, {off:+.1%} at most, then {how}")
         figures |= {f"{column.name}, worst": off, f"{column.name}, growth": growth}
     if not said:
