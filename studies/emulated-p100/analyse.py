@@ -85,6 +85,17 @@ def decided(yes: bool, no: bool) -> Answer:
     return "yes" if yes else "no" if no else "cannot say"
 
 
+def as_long(found: Ratio, wanted: float = 1.0) -> Answer:
+    """Whether a ratio is certainly the wanted one but for what does not matter."""
+    low, high = wanted / MATTERS, wanted * MATTERS
+    return decided(above(found, low) and below(found, high), above(found, high) or below(found, low))
+
+
+def together(answers: Sequence[Answer]) -> Answer:
+    """Whether all are certainly so, or one is certainly not."""
+    return decided(all(one == "yes" for one in answers), "no" in answers)
+
+
 def errors(points: Iterable[Point], law: str = "queues_s") -> list[float]:
     """Predicted over measured steps of several nodes, minus 1."""
     return [getattr(point, law) / point.step_s - 1 for point in points if point.nodes > 1]
@@ -164,11 +175,10 @@ def ours_are_tensorflows_own(points: list[Point]) -> Answered:
         f"Of {plural(len(longer), 'step')} the shortest is {shown(longer[least])} as long as with ours ({least.label}), "
         f"the longest {shown(longer[most])} ({most.label}). The law errs by {off:.1%}."
     )
-    alike = [above(each, 1 / MATTERS) and below(each, MATTERS) for each in longer.values()]
-    other = [above(each, MATTERS) or below(each, 1 / MATTERS) for each in longer.values()]
-    because += f" Certainly within {MARGIN:.0%} are {sum(alike)}, certainly not within {sum(other)}."
+    alike = [as_long(each) for each in longer.values()]
+    because += f" Certainly within {MARGIN:.0%} are {alike.count('yes')}, certainly not within {alike.count('no')}."
     figures = {"least": longer[least].value, "most": longer[most].value, "points": len(longer), "mean_error": off}
-    return decided(all(alike), any(other)), because, figures
+    return together(alike), because, figures
 
 
 def order_helps(points: list[Point]) -> Answered:
@@ -205,7 +215,7 @@ def drop_is_of_one_rate(points: list[Point]) -> Answered:
         growth = steps[128] / steps[64] / then
         return abs(worst([*(steps[nodes] / published[nodes] for nodes in few), growth])) < MARGIN
 
-    said, figures, sure = [], {"published": then}, []
+    said, figures, found = [], {"published": then}, list[Answer]()
     for column in columns(points):
         there = emulated_2017(points, column)
         if not {*few} <= set(there):
@@ -214,10 +224,8 @@ def drop_is_of_one_rate(points: list[Point]) -> Answered:
         off = worst(one.value for one in times)
         if {64, 128} <= set(there):
             longer = there[64].times(there[128])
-            beside = [(one, 1.0) for one in times] + [(longer, then)]
-            sure.append(all(above(one, wanted / MATTERS) and below(one, wanted * MATTERS) for one, wanted in beside))
-            other = any(above(one, wanted * MATTERS) or below(one, wanted / MATTERS) for one, wanted in beside)
-            growth, which = longer.value, "so" if sure[-1] else "not so" if other else "perhaps so"
+            found.append(together([*map(as_long, times), as_long(longer, then)]))
+            growth, which = longer.value, {"yes": "so", "no": "not so", "cannot say": "perhaps so"}[found[-1]]
             how = f"{shown(longer)} as long (measured, {there[64].step_s:.3f} to {there[128].step_s:.3f} s): {which}"
         else:
             steps = as_2017_by_law(column.wanted)(column.links)
@@ -235,7 +243,7 @@ def drop_is_of_one_rate(points: list[Point]) -> Answered:
         f"Measured servers are off: {'; '.join(said)}. By the law alone all of it is so, of {RATES[0]:g} to {RATES[-1]:g} "
         f"GB/s: {'; '.join(ways)}."
     )
-    return decided(any(sure), not any(would.values())), because, figures
+    return decided("yes" in found, not any(would.values())), because, figures
 
 
 def the_drop(points: list[Point]) -> Answered:

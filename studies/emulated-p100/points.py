@@ -94,9 +94,9 @@ class Point(NamedTuple):
 
     def times_of(self, seconds: float) -> Ratio:
         """How many times as long a step takes as one of so many seconds, of which no spread is known."""
-        low, high = best_interval([self.per_node]) or (None, None)
-        images_per_s = self.per_node.mean * self.step_s / seconds
-        return Ratio(self.step_s / seconds, (images_per_s / high, images_per_s / low) if low and high else None)
+        limits = best_interval([self.per_node])
+        its_img_per_s = self.per_node.mean * self.step_s / seconds
+        return Ratio(self.step_s / seconds, limits and (its_img_per_s / limits[1], its_img_per_s / limits[0]))
 
 
 def times_longer(fast: Iterable[Point], slow: Iterable[Point]) -> Ratio:
