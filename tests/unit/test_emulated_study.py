@@ -128,7 +128,7 @@ def test_a_world_as_the_law_says_is_recognised() -> None:
     found = answers(by_law)
     assert found == {
         "toolkits_beat_servers": "yes",
-        "toolkits_beat_the_best_servers": "no",  # in slices they are as fast on 8 nodes, and without buckets
+        "toolkits_beat_the_best_servers": "cannot say",  # slices are not searched everywhere
         "ours_are_tensorflows_own": "yes",
         "strategy_and_transport": "cannot say",  # neither makes a difference on 8 nodes
         "no_order_costs_all_pulls": "yes",
@@ -229,15 +229,26 @@ def test_servers_that_take_longer_or_shorter_than_tensorflows_own_are_not_those(
 
 def test_the_readme_says_what_the_study_found() -> None:
     analysis = json.loads((measure.MEASURED / "analysis.json").read_text())
-    found = {one["name"]: one["figures"] for one in analysis["findings"]}
-    (said,) = [part for part in (ROOT / "README.md").read_text().split("\n\n") if "emulated-p100" in part]
+    found = {one["name"]: one for one in analysis["findings"]}
+    readme = (ROOT / "README.md").read_text()
+    said = readme[readme.index("(results/experiments/emulated-p100") : readme.index("## Start")]
     won = [
-        found[f"toolkits_beat_{those}"][end] for those in ("servers", "the_best_servers") for end in ("least", "most")
+        found[f"toolkits_beat_{those}"]["figures"][end]
+        for those in ("servers", "the_best_servers")
+        for end in ("least", "most")
     ]
-    for figure in (*won, *found["the_drop"].values(), found["order_helps"]["most"]):
+    for figure in (*won, *found["the_drop"]["figures"].values()):
         assert f"{figure:.2f}" in said
-    assert "With 2.25 GB/s, chosen for that, their\nsteps on 8 to 128 nodes are within 5 % of Piz Daint's." in said
-    beside = [row for row in analysis["beside_2017"] if row["nodes"] >= 8]
-    assert [row["nodes"] for row in beside] == [8, 16, 32, 64, 128]
-    for row in beside:
-        assert row["emulated_s"]["2.25 GB/s, PyTorch's in order"] == pytest.approx(row["published_s"], rel=0.05)
+    assert found["toolkits_beat_the_best_servers"]["answer"] == "cannot say", "slices were not tried everywhere"
+    assert "it is open whether servers that are set up well keep up" in said
+    tensorflows, torchs = (
+        {
+            row["nodes"]: row["emulated_s"][f"2.25 GB/s, {servers}"] / row["published_s"] - 1
+            for row in analysis["beside_2017"]
+            if row["nodes"] >= 8 and f"2.25 GB/s, {servers}" in row["emulated_s"]
+        }
+        for servers in ("in order", "PyTorch's in order")
+    )
+    assert {nodes: f"{off:+.1%}" for nodes, off in tensorflows.items()} == {8: "-0.5%", 16: "+8.3%"}
+    assert "miss them by −0.5 % and +8.3 %" in said
+    assert list(torchs) == [8, 16, 32, 64, 128] and max(map(abs, torchs.values())) < 0.05
