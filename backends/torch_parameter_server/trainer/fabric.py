@@ -75,7 +75,7 @@ class Holder:
     def __init__(self, job: Job, link: Link) -> None:
         self._job, self._link, self.is_done = job, link, False
         self._held, self._met = torch.zeros(0), 0
-        self._sending: DefaultDict[int, List[Wait]] = defaultdict(list)
+        self.sending: DefaultDict[int, List[Wait]] = defaultdict(list)
 
     def buffers(self) -> List[torch.Tensor]:
         """One for the longest part of each worker's message."""
@@ -88,13 +88,11 @@ class Holder:
         answer = torch.zeros(1)
         while True:
             what, count = (int(number) for number in (yield).view(torch.float64)[:2])
-            finish(self._sending.pop(worker, []))  # what this worker has had before it could ask again
+            finish(self.sending.pop(worker, []))  # what this worker has had before it could ask again
             if what in (MEET, LEAVE):
                 self._met = (self._met + 1) % self._job.world_size
                 self._answer(() if self._met else range(self._job.world_size), answer)
-                if what == LEAVE and not self._met:
-                    finish(wait for waits in self._sending.values() for wait in waits)
-                    self.is_done = True
+                self.is_done = what == LEAVE and not self._met
                 continue
             if what == HOLD:
                 self._held = (yield)[:count].clone()
@@ -104,7 +102,7 @@ class Holder:
 
     def _answer(self, workers: Sequence[int], tensor: torch.Tensor) -> None:
         for worker in workers:
-            self._sending[worker].append(self._link.send(tensor, worker, ANSWER))
+            self.sending[worker].append(self._link.send(tensor, worker, ANSWER))
 
 
 create, serve = Servers, partial(hold, Holder)
