@@ -72,7 +72,9 @@ def input_wait(repeats: Sequence[Repeat]) -> InputWait | None:
         return None
     per_step_s = fmean(wait for of_repeat in waits for wait in of_repeat)
     ranks = [fmean(sum(repeat.ranks[rank].input_wait_s) for repeat in repeats) for rank in range(len(repeats[0].ranks))]
-    steps_s = fmean(_step_s(repeat) for repeat in repeats)
+    steps_s = fmean(
+        max(rank.marks_s[-1] for rank in repeat.ranks) / (len(repeat.ranks[0].marks_s) - 1) for repeat in repeats
+    )
     return InputWait(per_step_s, per_step_s / steps_s, ranks.index(max(ranks)))
 
 
@@ -93,9 +95,6 @@ def io_overhead(real: Record, synthetic: Record) -> IoOverhead:
         error = math.sqrt(sum(rest**2 for rest in rests) / (pairs - 1) / pairs) / theirs.mean
         half = float(stdtrit(pairs - 1, 0.975)) * error
         interval = (overhead - half, overhead + half)
-    longer_s = fmean(map(_step_s, real.repeats)) - fmean(map(_step_s, synthetic.repeats))
+    steps_s = [fmean(real.spec.global_batch / value for value in side.values) for side in (ours, theirs)]
+    longer_s = steps_s[0] - steps_s[1]
     return IoOverhead(overhead, interval, longer_s, input_wait(real.repeats))
-
-
-def _step_s(repeat: Repeat) -> float:
-    return max(rank.window_s for rank in repeat.ranks) / (len(repeat.ranks[0].marks_s) - 1)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from harness import kernels, models
 from harness.core.backend import Backend, Seat, working
-from harness.core.emulation import emulation
+from harness.core.emulation import emulation, enough_steps
 from harness.core.program import PROGRAM_MAIN
 from harness.core.spec import SYNTHETIC, RunSpec, variant_of
 from harness.core.validation import checked
@@ -182,6 +182,7 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     if spec.kernel and len(backend.seats(full)) < (least := kernels.specification(spec.kernel.name).processes):
         raise InvalidInput(f"--nodes {spec.nodes}: {spec.kernel.name} needs {least} workers or more")
     emulation(full)
+    enough_steps(full)
     backend.validate(full)
     if spec.mpi and not backend.arrange(full).mpi:
         instead = "give --transport mpi" if "mpi" in transports else "leave it out"

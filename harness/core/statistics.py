@@ -8,8 +8,13 @@ from harness.core.spec import Frozen
 MAD_TO_STDEV = 1.4826  # of normally distributed values: 1 / Φ⁻¹(3/4)
 
 # Names the definition that a stored figure was computed with; change it whenever the definition changes.
-FORMULA = "img_per_s/1: workers * batch_size * steps / max over ranks of window_s; mean of repeats, Student-t 95 % CI"
-FORMULA_EMULATED = f"{FORMULA}; times are those of an emulated device: real ones over the dilation"
+FORMULA = (
+    "img_per_s/2: workers * batch_size / max over ranks of the period of steady steps (harness/worker/steady.py); "
+    "mean of repeats, Student-t 95 % CI"
+)
+# Of emulated points that wait to be measured anew: their windows of one or two steps have no steady part.
+BY_WINDOW = "img_per_s/1: workers * batch_size * steps / max over ranks of window_s; mean of repeats, Student-t 95 % CI"
+EMULATED_TIME = "; times are those of an emulated device: real ones over the dilation"
 
 
 class Summary(Frozen):
@@ -34,11 +39,6 @@ class StepTimes(Frozen):
     slowest_over_median: float
 
 
-def img_per_s(workers: int, batch_size: int, steps: int, windows_s: Sequence[float]) -> float:
-    """Images per second of one repeat, from the windows of all ranks (seconds): the longest one counts."""
-    return workers * batch_size * steps / max(windows_s)
-
-
 def summarise(values: Sequence[float]) -> Summary:
     """Mean, sample standard deviation and Student-t 95 % confidence interval of ``values``."""
     stdev = ci95 = None
@@ -50,14 +50,14 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(mean=statistics.fmean(values), stdev=stdev, ci95=ci95, values=tuple(values))
 
 
-def step_times(marks_s: Sequence[Sequence[Sequence[float]]], finished_s: Sequence[Sequence[float]]) -> StepTimes:
-    """Step-time figures from ``marks_s[repeat][rank][mark]`` and ``finished_s[repeat][rank]``, both in seconds.
+def step_times(durations_s: Sequence[float], finished_s: Sequence[Sequence[float]]) -> StepTimes:
+    """Step-time figures from the ``durations_s`` of all steps and ``finished_s[repeat][rank]``, both in seconds.
 
     The slowest rank is the one that took longest to finish its steps, averaged over the repeats.
     """
     import numpy as np  # here, so that commands that compute nothing answer at once
 
-    durations = np.diff(np.asarray(marks_s, dtype=float), axis=-1).ravel()
+    durations = np.asarray(durations_s, dtype=float)
     p50, p99 = np.percentile(durations, [50, 99])
     finished = np.asarray(finished_s, dtype=float).mean(axis=0)
     slowest = int(finished.argmax())

@@ -7,6 +7,7 @@ its evidence is judged again.
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple, Self
@@ -32,6 +33,9 @@ from harness.records.record import (
     verify_repeats,
     vouched_for,
 )
+from harness.worker.steady import LIMIT, steadiness, step_s
+
+STEADY = "steady_steps"  # the name of the check
 
 
 class RankTraffic(Frozen):
@@ -80,8 +84,16 @@ class Seen(Frozen):
     throttled: tuple[str, ...] = ()
 
 
+class Steady(Frozen):
+    """How steady the steps of a repeat were: see ``harness.worker.steady.Steadiness``."""
+
+    left_out: int
+    drift: float | None
+    trends: bool
+
+
 class Derived(Frozen):
-    """Figures computed from the raw times. Older ones do not have ``seen``, ``energy`` or ``fingerprint``."""
+    """Figures computed from the raw times. Older ones do not have ``seen``, ``energy``, ``fingerprint`` or ``steady``."""
 
     formula: str
     img_per_s: statistics.Summary
@@ -89,11 +101,16 @@ class Derived(Frozen):
     seen: Seen | None = None
     energy: Energy | None = None
     fingerprint: Fingerprint | None = None
+    steady: tuple[Steady, ...] | None = None
+
+    @property
+    def by_window(self) -> bool:
+        return self.formula.startswith(statistics.BY_WINDOW)
 
     @field_validator("formula")
     @classmethod
     def _ours(cls, value: str) -> str:
-        if value not in (statistics.FORMULA, statistics.FORMULA_EMULATED):
+        if value.removesuffix(statistics.EMULATED_TIME) not in (statistics.FORMULA, statistics.BY_WINDOW):
             raise ValueError(f"must be {statistics.FORMULA!r}, or figures are not comparable")
         return value
 
@@ -141,9 +158,10 @@ class Record(AnyRecord):
         if len(starts) != len({job for job, _ in starts}):
             raise ValueError("repeats from before and after the job was requeued are mixed")
         world, updates = self.plan["world_size"], self.expected_updates
-        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates))
-        derived = derive(self.spec, self.repeats)
-        older = [name for name in ("seen", "energy", "fingerprint") if getattr(self.derived, name) is None]
+        by_window = self.derived.by_window
+        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates, by_window))
+        derived = derive(self.spec, self.repeats, by_window)
+        older = [name for name in ("seen", "energy", "fingerprint", "steady") if getattr(self.derived, name) is None]
         derived = derived.model_copy(update=dict.fromkeys(older))
         if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
@@ -230,8 +248,12 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int) -> list[Check]:
-    """All checks of one repeat of a measurement: those of ``judge_ranks``, and that no rank held up the others."""
+def judge(
+    spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int, by_window: bool = False
+) -> list[Check]:
+    """All checks of one repeat of a measurement: those of ``judge_ranks``, that no rank held up the others, and that an
+    emulated device's steps are steady and its machine kept up. Points measured ``by_window`` were not looked at so.
+    """
     slowest = max(ranks, key=lambda rank: rank.finished_s)
     ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
     limit = spec.straggler_limit
@@ -243,32 +265,59 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_update
         if len(kept) != len(ranks):
             raise ValueError("a rank does not say how its emulated device kept up")
         checks += checks_of(kept_up(kept, windows_s, spec.dilation))
+        if not by_window:
+            found = steady_of(spec, ranks)
+            checks.append(Check(name=STEADY, passed=found.drift is not None and not found.trends, detail=told(found)))
     return checks
 
 
-def img_per_s(spec: RunSpec, ranks: Sequence[Rank]) -> float:
-    """Images per second of one repeat, in the time of the device that trained, real or emulated."""
-    windows_s = [rank.window_s / spec.dilation for rank in ranks]
-    return statistics.img_per_s(spec.workers, spec.batch_size, spec.steps, windows_s)
+def steady_of(spec: RunSpec, ranks: Sequence[Rank]) -> Steady:
+    """How steady the steps of a repeat were: the mean of all ranks' durations, which says what all of them wait for."""
+    marks_s = [fmean(of_step) for of_step in zip(*(rank.marks_s for rank in ranks), strict=True)]
+    durations_s = [after - before for before, after in pairwise(marks_s)]
+    return Steady(**steadiness(durations_s, scatters=not spec.emulated)._asdict())
 
 
-def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
-    """Times of an emulated device are its own: the real ones over the dilation."""
+def told(steady: Steady) -> str:
+    """The steadiness of a repeat as a clause for people."""
+    first = f"the first {steady.left_out} left out" if steady.left_out > 1 else "the first left out"
+    if steady.drift is None:
+        return "too few steps to tell whether they are steady"
+    return f"steps change by {steady.drift:+.1%} from first to last, {first}, limit {LIMIT:.0%}"
 
-    def own(times_s: Sequence[float]) -> Sequence[float]:
-        return [time_s / spec.dilation for time_s in times_s] if spec.emulated else times_s
 
-    throughputs = [img_per_s(spec, repeat.ranks) for repeat in repeats]
+def img_per_s(spec: RunSpec, ranks: Sequence[Rank], by_window: bool = False) -> float:
+    """Images per second of one repeat, in the time of the device that trained, real or emulated.
+
+    Of a single step there are no two marks to take a period between: there, and ``by_window``, the longest window counts.
+    """
+    left_out = steady_of(spec, ranks).left_out
+    if by_window or spec.steps == 1:
+        period_s = max(rank.window_s for rank in ranks) / spec.steps
+    else:
+        period_s = step_s([rank.marks_s for rank in ranks], left_out)
+    return spec.global_batch / (period_s / spec.dilation)
+
+
+def derive(spec: RunSpec, repeats: Sequence[Repeat], by_window: bool = False) -> Derived:
+    """Times of an emulated device are its own: the real ones over the dilation. Those of steps are of steady ones."""
+    steady = [steady_of(spec, repeat.ranks) for repeat in repeats]
+    durations_s = [
+        (after - before) / spec.dilation
+        for repeat, of_repeat in zip(repeats, steady, strict=True)
+        for rank in repeat.ranks
+        for before, after in pairwise(rank.marks_s[0 if by_window else of_repeat.left_out :])
+    ]
+    finished_s = [[rank.finished_s / spec.dilation for rank in repeat.ranks] for repeat in repeats]
+    formula = statistics.BY_WINDOW if by_window else statistics.FORMULA
     return Derived(
-        formula=statistics.FORMULA_EMULATED if spec.emulated else statistics.FORMULA,
-        img_per_s=statistics.summarise(throughputs),
-        step_times=statistics.step_times(
-            [[own(rank.marks_s) for rank in repeat.ranks] for repeat in repeats],
-            [own([rank.finished_s for rank in repeat.ranks]) for repeat in repeats],
-        ),
+        formula=formula + statistics.EMULATED_TIME if spec.emulated else formula,
+        img_per_s=statistics.summarise([img_per_s(spec, repeat.ranks, by_window) for repeat in repeats]),
+        step_times=statistics.step_times(durations_s, finished_s),
         seen=seen_by(spec, repeats),
         energy=energy_of(spec, repeats),
         fingerprint=fingerprint_of(spec, repeats),
+        steady=None if by_window else tuple(steady),
     )
 
 

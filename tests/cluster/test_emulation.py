@@ -28,7 +28,7 @@ def test_forked_processes_are_in_the_nodes_and_say_what_their_links_are(
     done = harness(
         *("run", "--site", str(cluster.state / "site.toml"), "--backend", *backend.split(), "--nodes", "2"),
         *("--model", MODEL, "--batch-size", "20", "--device", f"emulated:{tmp_path}/device.toml", "--dilation", "10"),
-        *("--warmup", "1", "--steps", "3", "--repeats", "1", "--output", str(tmp_path / "runs")),
+        *("--warmup", "1", "--steps", "4", "--repeats", "1", "--output", str(tmp_path / "runs")),
     )
     assert done.code in (0, 1), done.stderr  # whether this machine kept up is another question
     (run,) = (tmp_path / "runs").iterdir()
@@ -67,7 +67,7 @@ def test_an_emulated_step_is_as_long_as_the_real_one_whatever_the_dilation_and_t
         for attempt in range(15):
             runs = tmp_path / f"runs-{megabits}-{len(how)}-{attempt}"
             at = ("--site", str(cluster.state / "site.toml"), "--nodes", "2", "--output", str(runs))
-            done = harness("run", *small, *at, "--warmup", "1", "--steps", "2", "--repeats", "1", *how)
+            done = harness("run", *small, *at, "--warmup", "1", "--steps", "4", "--repeats", "1", *how)
             if "device_kept_time" not in done.stderr:
                 break
         assert done.code == 0, done.stderr

@@ -19,7 +19,7 @@ from harness.models.initial import initial_values
 from tests.conftest import Harness
 from tests.parity.conftest import WAYS, Way, each
 
-MODEL, STEPS, RATE = "mnist_cnn", 4, 0.01
+MODEL, STEPS, RATE = "mnist_cnn", 5, 0.01
 DEVICE = """
 description = "a device of this test"
 forward_share = 0.3

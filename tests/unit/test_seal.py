@@ -74,8 +74,8 @@ def test_a_change_that_no_figure_depends_on_is_found_by_check(tmp_path: Path) ->
 
 
 def test_figures_of_another_formula_are_refused_whatever_their_seal(tmp_path: Path) -> None:
-    file = forged(edited(made.record().write(tmp_path), '"img_per_s/1: ', '"img_per_s/0: '))
-    with pytest.raises(InvalidInput, match=r"derived\.formula: must be 'img_per_s/1"):
+    file = forged(edited(made.record().write(tmp_path), '"img_per_s/2: ', '"img_per_s/0: '))
+    with pytest.raises(InvalidInput, match=r"derived\.formula: must be 'img_per_s/2"):
         measurement.Record.read(file)
 
 
@@ -205,7 +205,7 @@ def test_a_row_is_the_same_whether_one_like_it_was_read_before_or_not(
         (',\n "started": ', ',\n "fun": 1,\n "started": ', "fun: unknown field"),
         (',\n "derived": ', ',\n "fun": 1,\n "derived": ', "fun: unknown field"),
         ('"status": "completed"', '"status": "done"', "status: "),
-        ('"formula": "img_per_s/1', '"formula": "img_per_s/0', "must be 'img_per_s/1"),
+        ('"formula": "img_per_s/2', '"formula": "img_per_s/0', "must be 'img_per_s/2"),
         ('"kernel": "5.3.18"', '"kernel": 5,3', "Invalid JSON"),
     ],
 )

@@ -1,0 +1,76 @@
+"""Whether steps are steady, and how long a steady step takes: one test, for warm-up and for what is measured.
+
+The first steps after a barrier are no steps like those that follow: all workers begin at once, queues are empty, and
+nothing of the step before is still under way. So the first one is left out, and as many more, up to a third of all, as it
+takes for the rest not to trend. The time of a step is the period of that rest, by the marks between its ends; the edges of
+the window are not in it. (T. Kalibera and R. Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013, look for the
+state in which repetitions are independent in the same way: leave out what comes before, look at the rest again.)
+
+What trends: the means of up to ``BLOCKS`` blocks of steps in a row are joined by the line of Theil and Sen (the median of
+the slopes between any two), which changes by more than ``LIMIT`` from the first block to the last; or the median of the
+later half differs by as much from that of the earlier one, as where they change at once. One slow step is neither. Steps that were waited
+for repeat to a few per mille, so that this is enough. Steps that were computed scatter: there the blocks have to rise or
+fall by the test of Mann and Kendall, too, with p < ``ALPHA``. Blocks make neighbours that resemble each other count less.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from statistics import fmean, median
+from typing import NamedTuple, Optional, Sequence, Tuple
+
+LIMIT = 0.02  # change of a step over what is measured, as a share
+ALPHA = 0.05
+BLOCKS = 10
+FEWEST = 3  # steps of which it can be told whether they trend, where they repeat as clocks do
+FEWEST_SCATTERED = 6  # and where they scatter: fewer blocks tell next to nothing
+
+
+class Steadiness(NamedTuple):
+    """How many steps were ``left_out`` after the barrier, and by which share the others change from first to last.
+
+    ``drift`` is None where there are too few steps to tell. ``trends``: they change by more than chance and ``LIMIT``.
+    """
+
+    left_out: int
+    drift: Optional[float]
+    trends: bool
+
+
+def drift(durations_s: Sequence[float]) -> Tuple[float, float]:
+    """By which share steps change from the first to the last, and the p-value of Mann and Kendall (normal approximation).
+
+    H. B. Mann, Econometrica 13 (1945) 245–259; P. K. Sen, J. Am. Stat. Assoc. 63 (1968) 1379–1389.
+    """
+    count = min(len(durations_s), BLOCKS)
+    ends = [round(block * len(durations_s) / count) for block in range(count + 1)]
+    blocks = [fmean(durations_s[begin:end]) for begin, end in zip(ends, ends[1:])]
+    pairs = [(later - earlier, blocks[later] - blocks[earlier]) for earlier, later in combinations(range(count), 2)]
+    slope = median(rise / apart for apart, rise in pairs)
+    surplus = abs(
+        sum((rise > 0) - (rise < 0) for _, rise in pairs)
+    )  # of pairs that rise over those that fall, or reverse
+    deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    p = math.erfc(max(surplus - 1, 0) / deviation / math.sqrt(2))
+    at_once = median(blocks[count // 2 :]) - median(blocks[: count // 2])
+    return max(slope * (count - 1), at_once, key=abs) / median(blocks), p
+
+
+def steadiness(durations_s: Sequence[float], scatters: bool) -> Steadiness:
+    """Of steps in a row (seconds each, the mean of all ranks), the first one after a barrier. ``scatters``: see above."""
+    steps, fewest = len(durations_s), FEWEST_SCATTERED if scatters else FEWEST
+    if steps - 1 < fewest:
+        return Steadiness(min(1, steps - 1), None, False)
+    last = max(1, min(steps // 3, steps - fewest))
+    for left_out in sorted({*range(1, last, max(1, steps // BLOCKS // 2)), last}):
+        change, p = drift(durations_s[left_out:])
+        trends = abs(change) > LIMIT and (not scatters or p < ALPHA)
+        if not trends:
+            break
+    return Steadiness(left_out, change, trends)
+
+
+def step_s(marks_s: Sequence[Sequence[float]], left_out: int) -> float:
+    """The period in seconds of the steps that are not left out, from ``marks_s[rank][mark]``: the longest of all ranks."""
+    return max((marks[-1] - marks[left_out]) / (len(marks) - 1 - left_out) for marks in marks_s)
