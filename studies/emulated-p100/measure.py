@@ -32,7 +32,10 @@ ROOT = HERE.parents[1]
 MEASURED = ROOT / "results" / "experiments" / "emulated-p100"
 FILES = [
     HERE / f"{name}.toml"
-    for name in ("inception3", "invariance", "servers", "control", "rates", "resnet50", "large", "daint")
+    for name in (
+        *("steady-8", "steps", "steady-32", "steady-128"),
+        *("inception3", "invariance", "servers", "control", "rates", "resnet50", "large", "daint"),
+    )
 ]
 COMPLETE = 32  # nodes up to which almost every way of distributing can be measured
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
