@@ -21,6 +21,7 @@ TOLERANCES = {"fp32": 1e-3, "tf32": 0.02, "amp": 0.05, "fp16": 0.05}
 FP32_ON_CPUS = 1e-4  # 30 times as much as repeats with parameter servers were found to differ by (docs/regressions.md)
 EMULATED = "an emulated device computes no losses; its gradients are known values, which tests check the sums of"
 REAL = "images from files may be others tomorrow; synthetic ones are always the same"
+AS_MANY_AS_NEEDED = "warm-up ended when steps were steady, after another number of them each time"
 EACH_BY_ITSELF = "each worker's gradient is applied by itself, and their order decides what comes of it"
 UNREPORTED = "its workers report no losses"
 

@@ -182,7 +182,8 @@ OF_TRAINING = (
     *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
     *("straggler_limit", "save_parameters"),
 )
-COMPOSED = {"options", "training", "kernel", "program"}  # of RunSpec: made of several options, and none themselves
+COMPOSED = {"options", "training", "kernel", "program", "warmup_auto"}  # of RunSpec: follow from options, and are none
+MOST_WARMUP = 200  # steps of --warmup auto
 OF_STEPS = ("framework", "transport", "mpi", "warmup_steps", "steps", "precision", "seed")  # nor can a program be told
 UNUSED_BY_KERNELS = (*OF_TRAINING, "precision", "dilation", "bytes_scale")  # options that nobody gives for one
 
@@ -207,7 +208,10 @@ class RunSpec(Frozen):
     devices_per_node: int = Field(1, ge=1, le=1024, description="devices per node: GPUs, or shares of its cores")
     batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
     image_size: int | None = Field(None, ge=16, le=4096, description="pixels per side  [default: the model's own]")
-    warmup_steps: int = Field(10, ge=0, le=1_000_000, description="steps before the measured window")
+    warmup_steps: int = Field(
+        10, ge=0, le=1_000_000, description="steps before the measured window; auto: until they are steady, at most 200"
+    )
+    warmup_auto: bool = False
     steps: int = Field(100, ge=1, le=1_000_000, description="measured steps per repeat")
     repeats: int = Field(5, ge=1, le=1000, description="times to measure, each in fresh processes")
     data: str = Field(
@@ -254,12 +258,22 @@ class RunSpec(Frozen):
         models.specification(value)
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _until_steady(cls, given: Any) -> Any:
+        """``--warmup auto`` is a limit of steps, and a mark that they may be fewer."""
+        if isinstance(given, dict) and given.get("warmup_steps") == "auto":
+            return given | {"warmup_steps": MOST_WARMUP, "warmup_auto": True}
+        return given
+
     @model_validator(mode="after")
     def _countable(self) -> Self:
         if self.workers > MOST_WORKERS:
             raise ValueError(
                 f"--nodes {self.nodes} with --devices-per-node {self.devices_per_node}: at most {MOST_WORKERS} workers"
             )
+        if self.warmup_auto and (self.kernel or self.program):
+            raise ValueError("--warmup auto is for measurements of img/s; give a number of steps")
         if not self.emulated and (self.dilation, self.bytes_scale) != (1, 1):
             option = "--dilation" if self.dilation != 1 else "--bytes-scale"
             raise ValueError(f"{option} is for emulated devices: give --device {EMULATED}NAME, such as {EMULATED}p100")
@@ -274,6 +288,7 @@ class RunSpec(Frozen):
         absent += [] if self.kernel else ["kernel"]
         absent += OF_STEPS if self.program else ["program"]
         absent += [] if self.mpi else ["mpi"]
+        absent += [] if self.warmup_auto else ["warmup_auto"]
         absent += [] if self.emulated else ["dilation", "bytes_scale"]
         return {name: value for name, value in fields.items() if name not in absent}
 
@@ -281,6 +296,11 @@ class RunSpec(Frozen):
     def emulated(self) -> str:
         """The name or the file of the device that is emulated, "" where a real one computes."""
         return self.device.removeprefix(EMULATED) if self.device.startswith(EMULATED) else ""
+
+    @property
+    def warmup(self) -> str:
+        """The warm-up for people: ``10``, or ``up to 200``."""
+        return f"up to {self.warmup_steps}" if self.warmup_auto else str(self.warmup_steps)
 
     @property
     def subject(self) -> str:

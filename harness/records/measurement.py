@@ -52,7 +52,7 @@ class Rank(AnyRank):
     ``input_wait_s`` has the seconds that each measured step waited for its batch; it is empty with synthetic images.
     ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server
     sent and received within the window. ``kept`` says how well an emulated device, and what carried it, kept up.
-    ``energy`` is there on the rank that read a node's counters.
+    ``energy`` is there on the rank that read a node's counters. ``warmup_steps`` were made, if not those of the spec.
     """
 
     marks_s: list[float]
@@ -63,6 +63,7 @@ class Rank(AnyRank):
     servers: list[tuple[int, int]] = Field(default_factory=list)
     kept: Kept | None = None
     energy: RankEnergy | None = None
+    warmup_steps: int | None = None
 
 
 class Repeat(AnyRepeat[Rank]):
@@ -257,6 +258,9 @@ def judge(
     slowest = max(ranks, key=lambda rank: rank.finished_s)
     ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
     limit = spec.straggler_limit
+    if spec.warmup_auto and ranks[0].warmup_steps is not None:  # updates are of steps that were made
+        expected_updates *= ranks[0].warmup_steps + spec.steps
+        expected_updates //= spec.warmup_steps + spec.steps
     detail = f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, limit {limit:g}"
     checks = judge_ranks(ranks, [len(rank.marks_s) - 1 for rank in ranks], world_size, spec.steps, expected_updates)
     checks.append(Check(name="no_straggler", passed=ratio <= limit, detail=detail))
@@ -332,6 +336,8 @@ def fingerprint_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Fingerprint:
         return Fingerprint(note=fingerprint.EMULATED)
     if spec.data != SYNTHETIC:
         return Fingerprint(note=fingerprint.REAL)
+    if spec.warmup_auto:
+        return Fingerprint(note=fingerprint.AS_MANY_AS_NEEDED)
     if updates != {spec.warmup_steps + spec.steps}:
         return Fingerprint(note=fingerprint.EACH_BY_ITSELF)
     return fingerprint.taken(

@@ -28,7 +28,7 @@ class Window:
     ``step`` returns, on a GPU when the device passes that point. ``finished_s`` is when this worker's device was done,
     ``window_s`` when all workers' devices were. ``network`` is what this process moved over TCP meanwhile (None: not
     known), ``servers`` what each parameter server did (bytes sent and received; known to rank 0). ``energy`` is what the
-    counters of this node said (None: another rank reads them).
+    counters of this node said (None: another rank reads them). ``warmup_steps`` were made before.
     """
 
     marks_s: List[float]
@@ -37,6 +37,7 @@ class Window:
     network: Optional[traffic.Traffic]
     servers: List[Tuple[int, int]]
     energy: Optional[Dict[str, Any]]
+    warmup_steps: int
 
 
 def measure(
@@ -45,16 +46,26 @@ def measure(
     steps: int,
     announce: Callable[[str, float], None],
     meter: Optional[Meter] = None,
+    settled: Optional[Callable[[List[float]], bool]] = None,
 ) -> Window:
     """Train ``warmup_steps`` steps, then ``steps`` measured ones, and return the raw times.
+
+    Warm-up ends sooner if ``settled`` says so of the seconds of its steps so far, at the same step on all workers.
 
     ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
     is read just before it opens and just after it has closed.
     """
     announce("warmup", 0.0)
     began = time.perf_counter()
-    for _ in range(warmup_steps):
+    ends = [began]
+    for step in range(1, warmup_steps + 1):
         trainer.step()
+        if settled:
+            trainer.synchronize()
+            ends.append(time.perf_counter())
+            if settled([after - before for before, after in zip(ends, ends[1:])]):
+                warmup_steps = step
+                break
     trainer.synchronize()
     announce("window", (time.perf_counter() - began) / max(warmup_steps, 1))
 
@@ -80,4 +91,4 @@ def measure(
     ]
     trainer.barrier()
 
-    return Window(marks.seconds(), finished - opened, closed - opened, moved, served, used)
+    return Window(marks.seconds(), finished - opened, closed - opened, moved, served, used, warmup_steps)

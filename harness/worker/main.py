@@ -14,7 +14,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Callable, List, Optional
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.network import listen
 from harness.worker.process import Events, end_with_launcher, parser, remove_sockets
+from harness.worker.steady import settled
+from harness.worker.trainer import Learner, Trainer
 from harness.worker.training import train
 
 
@@ -108,7 +110,8 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
                 gpus.begin()
 
         # What waits in place of an emulated device says nothing about its energy.
-        window = measure(trainer, warmup, steps, announce, None if watch else meter(job.plan, job.process))
+        counters = None if watch else meter(job.plan, job.process)
+        window = measure(trainer, warmup, steps, announce, counters, _settled(trainer, job))
         events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
         seen = gpus.end()
         state = trainer.state()
@@ -116,6 +119,22 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
     events.emit("evidence", **state.evidence(job), **cache, **seen)
     _leave(job, events, trainer)
+
+
+def _settled(trainer: Trainer, job: Job) -> Optional[Callable[[List[float]], bool]]:
+    """With ``--warmup auto``: whether the steps so far are steady on all workers, who agree on it."""
+    if not job.spec.get("warmup_auto"):
+        return None
+    if not isinstance(trainer, Learner):
+        raise TypeError(
+            f"{job.spec['backend']}: its workers cannot agree on when steps are steady; give --warmup a number"
+        )
+
+    def all_settled(durations_s: List[float]) -> bool:
+        own = settled(durations_s, scatters=not job.emulation)
+        return own is not None and not any(trainer.total([float(not own)]))
+
+    return all_settled
 
 
 def _kernel(job: Job, events: Events, fabric_module: Any) -> None:

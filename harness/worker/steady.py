@@ -8,9 +8,10 @@ state in which repetitions are independent in the same way: leave out what comes
 
 What trends: the means of up to ``BLOCKS`` blocks of steps in a row are joined by the line of Theil and Sen (the median of
 the slopes between any two), which changes by more than ``LIMIT`` from the first block to the last; or the median of the
-later half differs by as much from that of the earlier one, as where they change at once. One slow step is neither. Steps that were waited
-for repeat to a few per mille, so that this is enough. Steps that were computed scatter: there the blocks have to rise or
-fall by the test of Mann and Kendall, too, with p < ``ALPHA``. Blocks make neighbours that resemble each other count less.
+later half differs by as much from that of the earlier one, as where they change at once. One slow step is neither.
+Steps that were waited for repeat to a few per mille, so that this is enough. Steps that were computed scatter: there the
+blocks have to rise or fall by the test of Mann and Kendall, too, with p < ``ALPHA``. Blocks make neighbours that resemble
+each other count less.
 """
 
 from __future__ import annotations
@@ -57,6 +58,19 @@ def drift(durations_s: Sequence[float]) -> Tuple[float, float]:
     return max(slope * (count - 1), at_once, key=abs) / median(blocks), p
 
 
+def trends(change: float, p: float, scatters: bool) -> bool:
+    """Whether a ``drift`` is more than ``LIMIT`` and, of steps that scatter, than chance."""
+    return abs(change) > LIMIT and (not scatters or p < ALPHA)
+
+
+def settled(durations_s: Sequence[float], scatters: bool) -> Optional[bool]:
+    """Whether warm-up may end after steps of so many seconds; None: it is too early to ask, on all workers alike."""
+    count = 2 * FEWEST_SCATTERED if scatters else FEWEST + 1
+    if len(durations_s) <= count or len(durations_s) % (count // 2):
+        return None
+    return not trends(*drift(durations_s[-count:]), scatters)
+
+
 def steadiness(durations_s: Sequence[float], scatters: bool) -> Steadiness:
     """Of steps in a row (seconds each, the mean of all ranks), the first one after a barrier. ``scatters``: see above."""
     steps, fewest = len(durations_s), FEWEST_SCATTERED if scatters else FEWEST
@@ -65,10 +79,9 @@ def steadiness(durations_s: Sequence[float], scatters: bool) -> Steadiness:
     last = max(1, min(steps // 3, steps - fewest))
     for left_out in sorted({*range(1, last, max(1, steps // BLOCKS // 2)), last}):
         change, p = drift(durations_s[left_out:])
-        trends = abs(change) > LIMIT and (not scatters or p < ALPHA)
-        if not trends:
+        if not (still := trends(change, p, scatters)):
             break
-    return Steadiness(left_out, change, trends)
+    return Steadiness(left_out, change, still)
 
 
 def step_s(marks_s: Sequence[Sequence[float]], left_out: int) -> float:

@@ -35,6 +35,18 @@ def test_within_the_window_there_are_only_steps_and_it_closes_when_all_devices_a
     assert (window.finished_s, window.window_s, window.servers) == (1, 2, [(30, 1)])
 
 
+def test_warm_up_ends_when_its_steps_are_settled_and_says_after_how_many() -> None:
+    trainer_, asked = Mock(), []
+
+    def settled(durations_s: list[float]) -> bool:
+        asked.append(len(durations_s))
+        return len(durations_s) == 3
+
+    trainer_.server_bytes.return_value = []
+    window = loop.measure(trainer_, 10, 2, Mock(), None, settled)
+    assert (window.warmup_steps, asked, trainer_.step.call_count) == (3, [1, 2, 3], 5)
+
+
 class Simulated:
     """A rank in a time of its own, which passes as it counts bytes and waits for its device or for the other ranks."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.worker.steady import LIMIT, drift, steadiness, step_s
+from harness.worker.steady import LIMIT, drift, settled, steadiness, step_s
 
 
 def marks(durations_s: Sequence[float]) -> list[float]:
@@ -78,3 +78,12 @@ def test_drift_is_from_the_first_to_the_last_step() -> None:
     change, p = drift([1.0 + 0.01 * step for step in range(10)])
     assert change == pytest.approx(0.09 / 1.045) and change > LIMIT
     assert p < 0.001
+
+
+def test_warm_up_ends_once_the_last_steps_do_not_trend_and_asks_at_the_same_steps_everywhere() -> None:
+    slower = [1.0 + 0.1 * step for step in range(40)]
+    assert [settled(slower[:count], scatters=False) for count in (4, 5, 6)] == [None, None, False]
+    assert settled([*slower, *[5.0] * 4], scatters=False) is True
+    assert settled([*slower, 5.0], scatters=True) is None  # 41 steps
+    assert settled([*slower, *[5.0] * 8], scatters=True) is False
+    assert settled([*slower, *[5.0] * 14], scatters=True) is True

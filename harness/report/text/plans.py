@@ -44,7 +44,7 @@ def equal_terms(spec: RunSpec) -> str:
     return (
         f"{spec.model}, {_data(spec)}, {spec.image_size} px, batch {spec.batch_size} per device, "
         f"{spec.precision}, {_device(spec)}; "
-        f"{spec.warmup_steps} warm-up and {spec.steps} measured steps, {plural(spec.repeats, 'repeat')} in fresh processes"
+        f"{spec.warmup} warm-up and {spec.steps} measured steps, {plural(spec.repeats, 'repeat')} in fresh processes"
     )
 
 

@@ -112,7 +112,7 @@ def _phase(spec: RunSpec, progress: Progress, since_s: float) -> str:
         case "launched" | "started":
             return f"starting: {reached('ready')} ranks ready, {since_s:.0f} s"
         case "ready" | "warmup":
-            return f"warm-up, {spec.warmup_steps} steps, {since_s:.0f} s"
+            return f"warm-up, {spec.warmup} steps, {since_s:.0f} s"
         case "window":
             expected_s = progress.step_s * spec.steps
             # Nothing is reported from inside the window, so this is an estimate from the warm-up steps.
