@@ -17,6 +17,8 @@ from harness.core import fingerprint, statistics
 from harness.core.emulation import Kept, kept_up
 from harness.core.fingerprint import Fingerprint
 from harness.core.spec import SYNTHETIC, Frozen, RunSpec
+from harness.records.disturbance import CoreUse, Disturbance, Watched
+from harness.records.disturbance import derive as derive_disturbance
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read
 from harness.records.energy import derive as derive_energy
 from harness.records.pairs import Preflight
@@ -48,7 +50,7 @@ class Rank(AnyRank):
     ``input_wait_s`` has the seconds that each measured step waited for its batch; it is empty with synthetic images.
     ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server
     sent and received within the window. ``kept`` says how well an emulated device, and what carried it, kept up.
-    ``energy`` is there on the rank that read a node's counters.
+    ``energy`` and ``cores`` are there on the rank that read a node's counters, ``cores`` on CPUs only.
     """
 
     marks_s: list[float]
@@ -59,6 +61,7 @@ class Rank(AnyRank):
     servers: list[tuple[int, int]] = Field(default_factory=list)
     kept: Kept | None = None
     energy: RankEnergy | None = None
+    cores: CoreUse | None = None
 
 
 class Repeat(AnyRepeat[Rank]):
@@ -81,7 +84,7 @@ class Seen(Frozen):
 
 
 class Derived(Frozen):
-    """Figures computed from the raw times. Older ones do not have ``seen``, ``energy`` or ``fingerprint``."""
+    """Figures computed from the raw times. Older ones do not have all of the last four."""
 
     formula: str
     img_per_s: statistics.Summary
@@ -89,6 +92,7 @@ class Derived(Frozen):
     seen: Seen | None = None
     energy: Energy | None = None
     fingerprint: Fingerprint | None = None
+    disturbance: Disturbance | None = None
 
     @field_validator("formula")
     @classmethod
@@ -143,7 +147,9 @@ class Record(AnyRecord):
         world, updates = self.plan["world_size"], self.expected_updates
         verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates))
         derived = derive(self.spec, self.repeats)
-        older = [name for name in ("seen", "energy", "fingerprint") if getattr(self.derived, name) is None]
+        older = [
+            name for name in ("seen", "energy", "fingerprint", "disturbance") if getattr(self.derived, name) is None
+        ]
         derived = derived.model_copy(update=dict.fromkeys(older))
         if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
@@ -269,6 +275,12 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
         seen=seen_by(spec, repeats),
         energy=energy_of(spec, repeats),
         fingerprint=fingerprint_of(spec, repeats),
+        disturbance=derive_disturbance(
+            {
+                repeat.number: [Watched(rank.rank, rank.host, own(rank.marks_s), rank.cores) for rank in repeat.ranks]
+                for repeat in repeats
+            }
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from harness.worker import traffic
+from harness.worker.cores import Cores
 from harness.worker.energy import Meter
 from harness.worker.trainer import Trainer
 
@@ -28,7 +29,7 @@ class Window:
     ``step`` returns, on a GPU when the device passes that point. ``finished_s`` is when this worker's device was done,
     ``window_s`` when all workers' devices were. ``network`` is what this process moved over TCP meanwhile (None: not
     known), ``servers`` what each parameter server did (bytes sent and received; known to rank 0). ``energy`` is what the
-    counters of this node said (None: another rank reads them).
+    counters of this node said, ``cores`` how busy its cores were (None: another rank reads them, or nobody).
     """
 
     marks_s: List[float]
@@ -37,6 +38,7 @@ class Window:
     network: Optional[traffic.Traffic]
     servers: List[Tuple[int, int]]
     energy: Optional[Dict[str, Any]]
+    cores: Optional[Dict[str, Any]] = None
 
 
 def measure(
@@ -45,11 +47,12 @@ def measure(
     steps: int,
     announce: Callable[[str, float], None],
     meter: Optional[Meter] = None,
+    cores: Optional[Cores] = None,
 ) -> Window:
     """Train ``warmup_steps`` steps, then ``steps`` measured ones, and return the raw times.
 
     ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
-    is read just before it opens and just after it has closed.
+    and the ``cores`` are read just before it opens and just after it has closed.
     """
     announce("warmup", 0.0)
     began = time.perf_counter()
@@ -61,6 +64,7 @@ def measure(
     marks = trainer.marks(steps + 1)
     trainer.barrier()  # everybody stands still while bytes are counted
     network, servers = traffic.sockets(), trainer.server_bytes()
+    busy = cores.read() if cores else None
     energy = meter.read() if meter else None
     trainer.barrier()
     opened = time.perf_counter()
@@ -73,6 +77,7 @@ def measure(
     trainer.barrier()
     closed = time.perf_counter()
     used = meter.between(energy, meter.read()) if meter and energy else None
+    load = cores.between(busy, cores.read()) if cores else None
     moved = traffic.between(network, traffic.sockets())
     served = [
         (sent - sent_before, received - received_before)
@@ -80,4 +85,4 @@ def measure(
     ]
     trainer.barrier()
 
-    return Window(marks.seconds(), finished - opened, closed - opened, moved, served, used)
+    return Window(marks.seconds(), finished - opened, closed - opened, moved, served, used, load)

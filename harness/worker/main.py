@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
 from harness.worker import kernel, machine
+from harness.worker.cores import Cores
 from harness.worker.emulation import Watch
 from harness.worker.energy import meter
 from harness.worker.gpus import EVERY_MS, EVERY_MS_OF_TRAININGS, GpuWatch
@@ -108,7 +109,9 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
                 gpus.begin()
 
         # What waits in place of an emulated device says nothing about its energy.
-        window = measure(trainer, warmup, steps, announce, None if watch else meter(job.plan, job.process))
+        gauge = None if watch else meter(job.plan, job.process)
+        cores = Cores(job.run_dir) if gauge and job.spec["device"] == "cpu" else None
+        window = measure(trainer, warmup, steps, announce, gauge, cores)
         events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
         seen = gpus.end()
         state = trainer.state()
