@@ -56,7 +56,7 @@ class Explanation:
             "ps": self.prediction.ps,
             "img_per_s": self.prediction.img_per_s,
             "interval": None if math.isnan(self.prediction.low) else [self.prediction.low, self.prediction.high],
-            "step_s": self.prediction.step_s,
+            **{name: getattr(self.prediction, name) for name in ("step_s", "two_lines_s", "extrapolates")},
             "bound": None if bound is None else bound.as_dict() | {"held_bytes": self.held},
             "alternatives": [
                 {"what": name, "ps": one.ps, "img_per_s": one.img_per_s} for name, one in self.alternatives

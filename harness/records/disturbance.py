@@ -1,44 +1,41 @@
-"""What disturbed a measurement: what others used of its cores, and a step that took much longer than the others.
+"""What disturbed a measurement: others on its cores, and a step much longer than the others. Neither is a failure."""
 
-Neither is a failure. Both are in the record, and one line beside the number says each where it matters.
-"""
+from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
-
-from pydantic import Field
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from harness.core.spec import Frozen
 from harness.core.text import plural
 
+if TYPE_CHECKING:
+    from harness.records.measurement import Repeat
+
 MATTERS = 0.05  # of the cores that a run may use, used by others
-LEAST_S = 1.0  # between readings: the kernel counts ticks of 10 ms, and every process rounds its own
-LONG = 3.0  # medians that a step takes which is named
-FEWEST = 5  # steps of a window, below which a median says little
+LEAST_S = 1.0  # between readings: the kernel counts ticks of 10 ms, and those of every process by themselves
+LONG, FEWEST = 3.0, 5  # medians that a step takes which is named; steps below which a median says little
 
 
 class CoreUse(Frozen):
-    """Core-seconds that a node's reader saw in ``interval_s`` on the ``cores`` that the run's processes may run on.
+    """Core-seconds within ``interval_s`` on the ``cores`` that the run's processes may use: theirs, and all else's.
 
-    ``own_core_s`` are those of the run's processes, ``others_core_s`` all else, the hypervisor's share included. ``quota``
-    is how many cores' time control groups leave to the run, None without a limit. ``machine`` is the boot id, ``processes``
-    the namespace of process ids: nodes of a run that share a machine have it in common, containers see only their own.
+    ``quota`` is how many cores' time control groups leave to them, None without a limit. ``machine`` is its boot id,
+    ``namespace`` that of the process ids which the reader sees: a container's own only.
     """
 
     machine: str
-    processes: str
-    cores: int = Field(ge=1)
-    quota: float | None = Field(gt=0)
-    interval_s: float = Field(gt=0)
+    namespace: str
+    cores: int
+    quota: float | None
+    interval_s: float
     own_core_s: float
     others_core_s: float
 
 
 class Others(Frozen):
-    """What others used of a machine in a window: ``core_s``, and ``share`` of the ``cores`` that the run may use.
+    """``core_s`` that others used in a window, as a ``share`` of the ``cores`` that the run may use on this host.
 
-    With a quota only what leaves less than the quota counts in ``share``.
+    Under a quota only what leaves less than the quota counts in the share.
     """
 
     repeat: int
@@ -49,10 +46,7 @@ class Others(Frozen):
 
 
 class LongStep(Frozen):
-    """The longest step of all (s, in the device's time), ``medians`` times as long as the median step of its repeat.
-
-    ``more`` steps of other numbers were as much longer than the median, or at least ``LONG`` times as long.
-    """
+    """A step (s, of the device) that took so many ``medians`` of its repeat. ``more`` steps took ``LONG`` of them, too."""
 
     repeat: int
     rank: int
@@ -64,10 +58,7 @@ class LongStep(Frozen):
 
 
 class Disturbance(Frozen):
-    """``others`` are those of the repeat and the machine where they took the largest share; None where nobody looked.
-
-    ``long_step`` is None where no step took ``LONG`` medians, or steps were fewer than ``FEWEST``.
-    """
+    """The largest share that others took in a repeat, None where nobody looked, and the longest step, None without one."""
 
     others: Others | None = None
     long_step: LongStep | None = None
@@ -77,10 +68,10 @@ class Disturbance(Frozen):
         """What matters of it, a sentence each."""
         notes, others, long = [], self.others, self.long_step
         if others and others.share > MATTERS:
-            of = f"the {others.cores:g} cores" if others.cores != 1 else "the core"
+            on = f"{others.cores:g} core{'s' * (others.cores != 1)}"
             notes.append(
-                f"other processes took {others.share:.0%} of {of} that the run may use on {others.host} "
-                f"({others.core_s:.1f} core-seconds in repeat {others.repeat})"
+                f"others took {others.share:.0%} of the cores that the run may use on {others.host} "
+                f"({others.core_s:.1f} core-seconds on {on} in repeat {others.repeat})"
             )
         if long:
             more = f"; {plural(long.more, 'other step')} took {LONG:g} × the median or more" if long.more else ""
@@ -91,56 +82,37 @@ class Disturbance(Frozen):
         return tuple(notes)
 
 
-class Watched(NamedTuple):
-    """One rank of one repeat: its host, its marks (s, in the device's time), and what it read if it is a reader."""
-
-    rank: int
-    host: str
-    marks_s: Sequence[float]
-    use: CoreUse | None
+def derive(repeats: Sequence[Repeat], dilation: float = 1.0) -> Disturbance:
+    others = max((each for repeat in repeats for each in _others(repeat)), key=lambda each: each.share, default=None)
+    return Disturbance(others=others, long_step=_long_step(repeats, dilation))
 
 
-def derive(repeats: Mapping[int, Sequence[Watched]]) -> Disturbance:
-    """What disturbed the repeats, each by its number."""
-    every = [each for number, ranks in repeats.items() for each in _others(number, ranks)]
-    return Disturbance(others=max(every, key=lambda each: each.share, default=None), long_step=_long_step(repeats))
-
-
-def _others(repeat: int, ranks: Sequence[Watched]) -> Iterator[Others]:
-    """What others used of each machine. Readers in one namespace see the same processes, and the first one counts."""
-    machines: dict[str, dict[str, tuple[str, CoreUse]]] = defaultdict(dict)
-    for each in ranks:
-        if each.use and each.use.interval_s >= LEAST_S:
-            machines[each.use.machine].setdefault(each.use.processes, (each.host, each.use))
+def _others(repeat: Repeat) -> Iterator[Others]:
+    """Those of each machine. Readers in one namespace see the same processes; in others they see those of their own."""
+    machines: dict[str, dict[str, tuple[CoreUse, str]]] = {}
+    for rank in repeat.ranks:
+        if rank.cores and rank.cores.interval_s >= LEAST_S:
+            machines.setdefault(rank.cores.machine, {}).setdefault(rank.cores.namespace, (rank.cores, rank.host))
     for seen in machines.values():
-        # Of several containers each takes what the others use for somebody else's.
-        host, use = max(seen.values(), key=lambda one: one[1].others_core_s + one[1].own_core_s)
-        own_core_s = sum(one.own_core_s for _, one in seen.values())
-        core_s = max(use.own_core_s + use.others_core_s - own_core_s, 0.0)
+        use, host = max(seen.values(), key=lambda each: each[0].own_core_s + each[0].others_core_s)
+        core_s = max(use.own_core_s + use.others_core_s - sum(each.own_core_s for each, _ in seen.values()), 0.0)
         cores = min(use.cores, use.quota or use.cores)
         share = max(core_s / use.interval_s - (use.cores - cores), 0.0) / cores
-        yield Others(repeat=repeat, host=host, cores=cores, core_s=core_s, share=share)
+        yield Others(repeat=repeat.number, host=host, cores=cores, core_s=core_s, share=share)
 
 
-def _long_step(repeats: Mapping[int, Sequence[Watched]]) -> LongStep | None:
+def _long_step(repeats: Sequence[Repeat], dilation: float) -> LongStep | None:
     import numpy as np  # here, so that commands that compute nothing answer at once
 
-    longest, numbers = None, 0
-    for number, ranks in repeats.items():
-        steps_s = np.diff([each.marks_s for each in ranks], axis=1)  # [ranks, steps]
-        if steps_s.shape[1] < FEWEST or not (usual_s := float(np.median(steps_s))) > 0:
-            continue
-        medians = steps_s / usual_s
-        numbers += int((medians.max(axis=0) >= LONG).sum())
+    longest, count = None, 0
+    for repeat in repeats:
+        steps_s = np.diff([rank.marks_s for rank in repeat.ranks], axis=1) / dilation  # [ranks, steps]
+        medians = steps_s / np.median(steps_s)
         at, step = (int(place) for place in np.unravel_index(medians.argmax(), medians.shape))
-        if medians[at, step] >= LONG and (longest is None or medians[at, step] > longest.medians):
-            longest = LongStep(
-                repeat=number,
-                rank=ranks[at].rank,
-                host=ranks[at].host,
-                step=step + 1,
-                step_s=float(steps_s[at, step]),
-                medians=float(medians[at, step]),
-                more=0,
-            )
-    return longest and longest.model_copy(update={"more": numbers - 1})
+        if medians.shape[1] < FEWEST or not medians[at, step] >= LONG:
+            continue
+        count += int((medians.max(axis=0) >= LONG).sum())
+        if longest is None or medians[at, step] > longest.medians:
+            rank, figures = repeat.ranks[at], {"step_s": float(steps_s[at, step]), "medians": float(medians[at, step])}
+            longest = LongStep(repeat=repeat.number, rank=rank.rank, host=rank.host, step=step + 1, more=0, **figures)
+    return longest and longest.model_copy(update={"more": count - 1})

@@ -17,7 +17,7 @@ from harness.core import fingerprint, statistics
 from harness.core.emulation import Kept, kept_up
 from harness.core.fingerprint import Fingerprint
 from harness.core.spec import SYNTHETIC, Frozen, RunSpec
-from harness.records.disturbance import CoreUse, Disturbance, Watched
+from harness.records.disturbance import CoreUse, Disturbance
 from harness.records.disturbance import derive as derive_disturbance
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read
 from harness.records.energy import derive as derive_energy
@@ -275,12 +275,7 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
         seen=seen_by(spec, repeats),
         energy=energy_of(spec, repeats),
         fingerprint=fingerprint_of(spec, repeats),
-        disturbance=derive_disturbance(
-            {
-                repeat.number: [Watched(rank.rank, rank.host, own(rank.marks_s), rank.cores) for rank in repeat.ranks]
-                for repeat in repeats
-            }
-        ),
+        disturbance=derive_disturbance(repeats, spec.dilation),
     )
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from harness.worker import traffic
-from harness.worker.cores import Cores
+from harness.worker import cores, traffic
 from harness.worker.energy import Meter
 from harness.worker.trainer import Trainer
 
@@ -47,12 +47,12 @@ def measure(
     steps: int,
     announce: Callable[[str, float], None],
     meter: Optional[Meter] = None,
-    cores: Optional[Cores] = None,
+    run_dir: Optional[Path] = None,
 ) -> Window:
     """Train ``warmup_steps`` steps, then ``steps`` measured ones, and return the raw times.
 
     ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
-    and the ``cores`` are read just before it opens and just after it has closed.
+    and, of a run in ``run_dir`` on CPUs, its cores are read just before it opens and just after it has closed.
     """
     announce("warmup", 0.0)
     began = time.perf_counter()
@@ -64,7 +64,7 @@ def measure(
     marks = trainer.marks(steps + 1)
     trainer.barrier()  # everybody stands still while bytes are counted
     network, servers = traffic.sockets(), trainer.server_bytes()
-    busy = cores.read() if cores else None
+    busy = cores.read(run_dir) if run_dir else None
     energy = meter.read() if meter else None
     trainer.barrier()
     opened = time.perf_counter()
@@ -77,7 +77,7 @@ def measure(
     trainer.barrier()
     closed = time.perf_counter()
     used = meter.between(energy, meter.read()) if meter and energy else None
-    load = cores.between(busy, cores.read()) if cores else None
+    load = cores.between(busy, cores.read(run_dir)) if run_dir else None
     moved = traffic.between(network, traffic.sockets())
     served = [
         (sent - sent_before, received - received_before)

@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
 from harness.worker import kernel, machine
-from harness.worker.cores import Cores
 from harness.worker.emulation import Watch
 from harness.worker.energy import meter
 from harness.worker.gpus import EVERY_MS, EVERY_MS_OF_TRAININGS, GpuWatch
@@ -110,8 +109,8 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
 
         # What waits in place of an emulated device says nothing about its energy.
         gauge = None if watch else meter(job.plan, job.process)
-        cores = Cores(job.run_dir) if gauge and job.spec["device"] == "cpu" else None
-        window = measure(trainer, warmup, steps, announce, gauge, cores)
+        of_cores = job.run_dir if gauge and job.spec["device"] == "cpu" else None
+        window = measure(trainer, warmup, steps, announce, gauge, of_cores)
         events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
         seen = gpus.end()
         state = trainer.state()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -28,7 +29,8 @@ def test_within_the_window_there_are_only_steps_and_it_closes_when_all_devices_a
     seen.trainer.server_bytes.side_effect = [[(10, 1)], [(40, 2)]]
     monkeypatch.setattr(loop, "time", seen.time)
     monkeypatch.setattr(loop, "traffic", seen.traffic)
-    window = loop.measure(seen.trainer, 1, 2, seen.announce, seen.meter, seen.cores)
+    monkeypatch.setattr(loop, "cores", seen.cores)
+    window = loop.measure(seen.trainer, 1, 2, seen.announce, seen.meter, Path("run"))
     calls = [(name.split(".")[-1], args) for name, args, _ in seen.mock_calls]
     order = [f"{name} {args[0]}" if name == "take" else name for name, args in calls]
     assert order == WARMUP + OPENING + STEPS + CLOSING + AFTERWARDS
