@@ -462,7 +462,7 @@ def test_a_run_that_was_measured_on_good_nodes_is_inside_and_what_it_starts_from
     said = harness("explain", str(record), *BEGUN).succeeded().stdout.splitlines()
     assert said[1] == "  measured 0.52 s, predicted 0.54 s (0.51 s to 0.56 s): inside"
     assert said[-3].endswith("as measured on emulated NVIDIA Tesla P100, its time dilated by 4")
-    assert "as kernels over gloo say; a second of the device is 8 of theirs" in said[-1]
+    assert "as kernels over gloo say; a second of the device is 8 of theirs" in said[-2]
     predicted = ("predict", "--backend", "pytorch", "--nodes", "4", "--single", str(ALONE), "--network", "1GB/s")
     assert "img/s, as measured on emulated NVIDIA Tesla P100, its time dilated by 4" in harness(*predicted).stdout
     fitted = harness("predict", "--backend", "pytorch", "--nodes", "4", "--from", str(HEALTHY), "--single", str(ALONE))
