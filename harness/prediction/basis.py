@@ -308,7 +308,8 @@ def basis(
     dilated = _dilated(sorted(set(frame.loc[frame["system"] == systems[0], "dilation"])), chosen.key.device)
     told = (f"one worker: {said}", f"network: fitted to {chosen.name}{dilated}", two_lines, *more)
     nodes = max(one.nodes for one in chosen.observations)
-    batches = tuple(sorted({one.batch for group in found for one in group.observations if one.model == what.model}))
+    own = [group for group in found if group.key.system == systems[0]]
+    batches = tuple(sorted({one.batch for group in own for one in group.observations if one.model == what.model}))
     return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning, rate, nodes, batches)
 
 

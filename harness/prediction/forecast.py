@@ -157,6 +157,12 @@ class Prediction:
     two_lines_s: float
     extrapolates: str = ""
 
+    def as_dict(self) -> dict[str, object]:
+        """For JSON, without the bounds; the interval is None where nothing is known of the spread."""
+        names = ("nodes", "workers", "ps", "img_per_s", "efficiency", "step_s", "two_lines_s", "extrapolates")
+        interval = None if math.isnan(self.low) else [self.low, self.high]
+        return {name: getattr(self, name) for name in names} | {"interval": interval}
+
 
 def check_sizes(what: What, nodes: Sequence[int], ps: int | None = None) -> None:
     """Raise InvalidInput unless a run can be of these sizes, and ``ps`` servers have a place on the largest of them, and

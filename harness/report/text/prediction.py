@@ -1,7 +1,6 @@
 """Predictions, fits and explanations as text for a terminal, and as plain data for scripts."""
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -242,17 +241,11 @@ def _runs(runs: Sequence[Observation], errors: Sequence[float]) -> list[dict[str
 
 def predictions_as_json(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
     """The same for scripts; times in seconds, an interval is null where nothing is known of the spread."""
-    figures = ("nodes", "workers", "ps", "img_per_s", "efficiency", "step_s", "two_lines_s", "extrapolates")
     document = {
         "backend": what.backend,
         "model": what.model,
         "warning": basis.warning or None,
         "made_from": basis.told,
-        "predictions": [
-            {name: getattr(one, name) for name in figures}
-            | {"interval": None if math.isnan(one.low) else [one.low, one.high]}
-            | {"bounds": [bound.as_dict() for bound in one.bounds]}
-            for one in sizes
-        ],
+        "predictions": [one.as_dict() | {"bounds": [bound.as_dict() for bound in one.bounds]} for one in sizes],
     }
     return json.dumps(document)
