@@ -46,7 +46,10 @@ class Others(Frozen):
 
 
 class LongStep(Frozen):
-    """A step (s, of the device) that took so many ``medians`` of its repeat. ``more`` steps took ``LONG`` of them, too."""
+    """A step (s, of the device) that took so many ``medians`` of its repeat.
+
+    On ``ranks`` ranks it took ``LONG`` medians or more, and so did ``more`` steps of other numbers.
+    """
 
     repeat: int
     rank: int
@@ -54,6 +57,7 @@ class LongStep(Frozen):
     step: int
     step_s: float
     medians: float
+    ranks: int
     more: int
 
 
@@ -74,10 +78,11 @@ class Disturbance(Frozen):
                 f"({others.core_s:.1f} core-seconds on {on} in repeat {others.repeat})"
             )
         if long:
-            more = f"; {plural(long.more, 'other step')} took {LONG:g} × the median or more" if long.more else ""
+            also = f"; it was long on {plural(long.ranks - 1, 'other rank')}, too" if long.ranks > 1 else ""
+            also += f"; {plural(long.more, 'other step')} took {LONG:g} × the median or more" if long.more else ""
             notes.append(
                 f"step {long.step} of repeat {long.repeat} took {long.step_s:.3g} s on rank {long.rank} on {long.host}, "
-                f"{long.medians:.1f} × the median{more}"
+                f"{long.medians:.1f} × the median{also}"
             )
         return tuple(notes)
 
@@ -113,6 +118,15 @@ def _long_step(repeats: Sequence[Repeat], dilation: float) -> LongStep | None:
             continue
         count += int((medians.max(axis=0) >= LONG).sum())
         if longest is None or medians[at, step] > longest.medians:
-            rank, figures = repeat.ranks[at], {"step_s": float(steps_s[at, step]), "medians": float(medians[at, step])}
-            longest = LongStep(repeat=repeat.number, rank=rank.rank, host=rank.host, step=step + 1, more=0, **figures)
+            rank = repeat.ranks[at]
+            longest = LongStep(
+                repeat=repeat.number,
+                rank=rank.rank,
+                host=rank.host,
+                step=step + 1,
+                step_s=float(steps_s[at, step]),
+                medians=float(medians[at, step]),
+                ranks=int((medians[:, step] >= LONG).sum()),
+                more=0,
+            )
     return longest and longest.model_copy(update={"more": count - 1})
