@@ -1,15 +1,11 @@
 """What disturbed a measurement: others on its cores, and a step much longer than the others. Neither is a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from harness.core.spec import Frozen
 from harness.core.text import plural
-
-if TYPE_CHECKING:
-    from harness.records.measurement import Repeat
+from harness.records.record import AnyRank, AnyRepeat
 
 MATTERS = 0.05  # of the cores that a run may use, used by others
 LEAST_S = 1.0  # between readings: the kernel counts ticks of 10 ms, and those of every process by themselves
@@ -30,6 +26,16 @@ class CoreUse(Frozen):
     interval_s: float
     own_core_s: float
     others_core_s: float
+
+
+class WatchedRank(AnyRank):
+    """``marks_s`` are seconds from the opening of a rank's window. ``cores`` are there on the reader of a node, on CPUs."""
+
+    marks_s: list[float]
+    cores: CoreUse | None = None
+
+
+OneWatched = TypeVar("OneWatched", bound=WatchedRank)
 
 
 class Others(Frozen):
@@ -87,12 +93,12 @@ class Disturbance(Frozen):
         return tuple(notes)
 
 
-def derive(repeats: Sequence[Repeat], dilation: float = 1.0) -> Disturbance:
+def derive(repeats: Sequence[AnyRepeat[OneWatched]], dilation: float = 1.0) -> Disturbance:
     others = max((each for repeat in repeats for each in _others(repeat)), key=lambda each: each.share, default=None)
     return Disturbance(others=others, long_step=_long_step(repeats, dilation))
 
 
-def _others(repeat: Repeat) -> Iterator[Others]:
+def _others(repeat: AnyRepeat[OneWatched]) -> Iterator[Others]:
     """Those of each machine. Readers in one namespace see the same processes; in others they see those of their own."""
     machines: dict[str, dict[str, tuple[CoreUse, str]]] = {}
     for rank in repeat.ranks:
@@ -106,7 +112,7 @@ def _others(repeat: Repeat) -> Iterator[Others]:
         yield Others(repeat=repeat.number, host=host, cores=cores, core_s=core_s, share=share)
 
 
-def _long_step(repeats: Sequence[Repeat], dilation: float) -> LongStep | None:
+def _long_step(repeats: Sequence[AnyRepeat[OneWatched]], dilation: float) -> LongStep | None:
     import numpy as np  # here, so that commands that compute nothing answer at once
 
     longest, count = None, 0

@@ -17,13 +17,12 @@ from harness.core import fingerprint, statistics
 from harness.core.emulation import Kept, kept_up
 from harness.core.fingerprint import Fingerprint
 from harness.core.spec import SYNTHETIC, Frozen, RunSpec
-from harness.records.disturbance import CoreUse, Disturbance
+from harness.records.disturbance import Disturbance, WatchedRank
 from harness.records.disturbance import derive as derive_disturbance
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read
 from harness.records.energy import derive as derive_energy
 from harness.records.pairs import Preflight
 from harness.records.record import (
-    AnyRank,
     AnyRecord,
     AnyRepeat,
     Check,
@@ -44,16 +43,15 @@ class RankTraffic(Frozen):
     interfaces: list[str]
 
 
-class Rank(AnyRank):
+class Rank(WatchedRank):
     """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence.
 
     ``input_wait_s`` has the seconds that each measured step waited for its batch; it is empty with synthetic images.
     ``network`` is None where the kernel does not tell. ``servers``, on rank 0, has the bytes that each parameter server
     sent and received within the window. ``kept`` says how well an emulated device, and what carried it, kept up.
-    ``energy`` and ``cores`` are there on the rank that read a node's counters, ``cores`` on CPUs only.
+    ``energy`` is there on the rank that read a node's counters.
     """
 
-    marks_s: list[float]
     finished_s: float = Field(gt=0)
     window_s: float = Field(gt=0)
     input_wait_s: list[float] = Field(default_factory=list)
@@ -61,7 +59,6 @@ class Rank(AnyRank):
     servers: list[tuple[int, int]] = Field(default_factory=list)
     kept: Kept | None = None
     energy: RankEnergy | None = None
-    cores: CoreUse | None = None
 
 
 class Repeat(AnyRepeat[Rank]):
