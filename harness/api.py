@@ -263,8 +263,9 @@ def predict(
     four and ``device`` are by default those of the results.
 
     Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
-    ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread), and
-    ``efficiency``, relative to one worker.
+    ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread),
+    ``efficiency``, relative to one worker, ``two_lines_s``, the step by the simplest law, and ``extrapolates``, which says
+    what is far beyond the measurements ("" if nothing is).
     """
     sizes = _sizes(nodes)
     if not (ps is None or ps == "best" or isinstance(ps, Integral)):
@@ -280,6 +281,7 @@ def predict(
     what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, frame, one_worker)
     predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
+    columns += ["two_lines_s", "extrapolates"]
     return pandas.DataFrame(predictions, columns=columns)
 
 

@@ -105,6 +105,7 @@ def best(sources: tuple[str, ...], nodes: int | None, as_json: bool) -> None:
     frame = some_of(sources)
     from harness.analysis.fastest import races
     from harness.analysis.verdict import verdict
+    from harness.report.text import comparison
     from harness.report.text import fastest as text
 
     if nodes:
@@ -113,7 +114,9 @@ def best(sources: tuple[str, ...], nodes: int | None, as_json: bool) -> None:
         if frame.empty:
             raise InvalidInput(f"--nodes {nodes}: no run is on {plural(nodes, 'node')}; runs are on {listed(sizes)}")
     found, answer = races(frame), verdict(frame)
-    click.echo(json.dumps(text.as_json(found, answer)) if as_json else text.text(found, answer))
+    notes = comparison.notes(frame)
+    document = text.as_json(found, answer) | {"notes": notes}
+    click.echo(json.dumps(document) if as_json else "\n".join([text.text(found, answer), *[""] * bool(notes), *notes]))
 
 
 @click.command("verdict")

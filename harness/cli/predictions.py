@@ -202,8 +202,8 @@ def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
 @click.option("--data", type=click.Choice(["synthetic", "real"]), default="synthetic", help="which runs")
 @AS_JSON
 def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share: float | None, as_json: bool) -> None:
-    """Fit the scaling model to RESULTS and say how well it does: whether the data contradict it, errors, also beside curves
-    that know nothing of networks, cross-validation, and parameters with intervals.
+    """Fit the scaling model to RESULTS and say how well it does: whether the data contradict it, errors, also beside those
+    of two lines, cross-validation, and parameters with intervals.
     """
     from harness import results
     from harness.prediction import fitting, holdout

@@ -113,21 +113,12 @@ def _check_memory(needed: float, free: int, advice: str) -> None:
 def free_memory() -> int:
     """Bytes that processes started from here may still take: what is free, or less where a control group limits it.
 
-    Limits hold for a group with all groups below it, so that the smallest one on the way up counts (cgroups(7)). Memory
-    that holds files only is given back when it is needed.
+    The smallest limit counts. Memory that holds files only is given back when it is needed.
     """
     free: list[int] = [psutil.virtual_memory().available]
     with suppress(OSError):
-        for line in (ROOT / "proc/self/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if number != "0" and "memory" not in controllers.split(","):
-                continue
-            mount, names = ("memory", CGROUP_1) if number != "0" else ("", CGROUP_2)
-            top = ROOT / "sys/fs/cgroup" / mount
-            group = top / path.lstrip("/")
-            free += [
-                left for each in (group, *group.parents) if each.is_relative_to(top) for left in _left(each, *names)
-            ]
+        for version, group in proc.control_groups("memory", ROOT):
+            free += _left(group, *(CGROUP_1 if version == 1 else CGROUP_2))
     return max(0, min(free))
 
 

@@ -201,6 +201,7 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
     fixed = {name: value for name, value in given.items() if value is not None}
     line = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9)
+    nodes = 1
     known = quantities(line.throughput(transport), what.has_servers)
     if start.kernels is None:
         network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
@@ -214,16 +215,28 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
         named = [(q, q.prior.at(0.0)) for q in known if q.name in found]
         shown = [f"{q.name} {value * q.scale:.4g} {q.unit}".rstrip() for q, value in named if value]
         times = f"; a second of the device is {start.dilation:g} of theirs" if start.dilation != 1 else ""
+        nodes = int(start.kernels["nodes"].max())
         network = f"{', '.join(shown)}, as kernels over {transport} say{times}; nothing was fitted"
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in known} | fixed
     single_s = what.batch_size / single
+    nominal = start.line_rate and start.line_rate * parameters.PAYLOAD
+    rate, two_lines = _link(nominal, typical["throughput"], "kernels say" if nodes > 1 else "was given")
     return Basis(
         parameters=Parameters(forward_share=forward_share, **typical | dict([possible[0]])),
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible, fixed),
         single_draws=single_s,
-        told=(f"one worker: {single:g} img/s, {start.said}", f"network: {network}"),
+        told=(f"one worker: {single:g} img/s, {start.said}", f"network: {network}", two_lines),
+        rate=rate,
+        nodes=nodes,
     )
+
+
+def _link(nominal: float | None, known: float, how: str) -> tuple[float, str]:
+    """The rate of a link for two lines (bytes/s), and where it is from: its nominal one, else what is ``known``."""
+    rate = nominal or known
+    which = "the nominal rate without headers" if nominal else f"the rate that {how}, as no nominal rate is known"
+    return rate, f"two lines: a link carries {rate / 1e9:.4g} GB/s, {which}"
 
 
 def basis(
@@ -291,9 +304,13 @@ def basis(
     more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
     of_fit = "this is computed with the most probable parameters, from which the medians of harness fit may be far"
     warning = f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else ""
+    rate, two_lines = _link(parameters.nominal_rate(systems[0]), float(p.throughput), "was fitted")
     dilated = _dilated(sorted(set(frame.loc[frame["system"] == systems[0], "dilation"])), chosen.key.device)
-    told = (f"one worker: {said}", f"network: fitted to {chosen.name}{dilated}", *more)
-    return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning)
+    told = (f"one worker: {said}", f"network: fitted to {chosen.name}{dilated}", two_lines, *more)
+    nodes = max(one.nodes for one in chosen.observations)
+    own = [group for group in found if group.key.system == systems[0]]
+    batches = tuple(sorted({one.batch for group in own for one in group.observations if one.model == what.model}))
+    return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning, rate, nodes, batches)
 
 
 def _alike(one: Observation, what: What, batch: int | None = None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,13 +49,7 @@ class Explanation:
 
     def as_dict(self) -> dict[str, object]:
         bound = self.binding
-        return {
-            "nodes": self.prediction.nodes,
-            "workers": self.prediction.workers,
-            "ps": self.prediction.ps,
-            "img_per_s": self.prediction.img_per_s,
-            "interval": None if math.isnan(self.prediction.low) else [self.prediction.low, self.prediction.high],
-            "step_s": self.prediction.step_s,
+        return self.prediction.as_dict() | {
             "bound": None if bound is None else bound.as_dict() | {"held_bytes": self.held},
             "alternatives": [
                 {"what": name, "ps": one.ps, "img_per_s": one.img_per_s} for name, one in self.alternatives

@@ -245,6 +245,14 @@ class Fit:
         """The law's throughput over the measured one, minus 1, of all observations that are not baselines by themselves."""
         return tuple(one.step_s / self.step_s(one) - 1 for one in informative(self.group.observations))
 
+    def two_lines(self, runs: Sequence[Observation]) -> float:
+        """The mean error of two lines on ``runs``: at the link's nominal rate, or the fitted one where none is known."""
+        p, share = self.parameters, self.problems[0].share.typical
+        nominal = None if any(one.relative for one in runs) else known.nominal_rate(self.group.key.system)
+        rate = nominal or float(p.throughput)
+        steps_s = (one.law.two_lines_s(one.nodes, self.single_s(one), share, rate) for one in runs)
+        return mean_error([one.step_s / step_s - 1 for one, step_s in zip(runs, steps_s, strict=True)])
+
 
 def mean_error(errors: Sequence[float]) -> float:
     """The mean of the errors' sizes (MAPE, as a share)."""

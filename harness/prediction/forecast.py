@@ -11,6 +11,7 @@ import numpy as np
 from harness.core import backend as backends
 from harness.core.exchange import ServerExchange, bytes_per_server
 from harness.core.spec import MOST_WORKERS, RunSpec
+from harness.core.text import plural
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction.fitting import Draws, middle
@@ -21,6 +22,7 @@ from harness.prediction.sampling import SEED
 from harness.results.rows import other_training
 
 Pass = Literal["forward", "backward"]
+FAR = 4  # times what was measured: beyond that a prediction extrapolates
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Basis:
 
     ``single_draws`` is an array [draws], or one number where it is known. Without ``draws`` predictions are those of the
     law alone, and have no intervals. ``told`` says where all of it comes from, line by line; ``warning`` says it if the
-    measurements that it comes from contradict the law.
+    measurements that it comes from contradict the law. ``rate`` is the link's (bytes/s) by two lines, None for the
+    throughput. The most ``nodes`` and all ``batches`` (per device) are those that were measured, where that is known.
     """
 
     parameters: Parameters
@@ -39,6 +42,9 @@ class Basis:
     single_draws: Any = None
     told: tuple[str, ...] = ()
     warning: str = ""
+    rate: float | None = None
+    nodes: int = 0
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,8 @@ class Prediction:
 
     ``efficiency`` is relative to a single worker. ``law_s`` is the step by the law alone, with the most probable
     parameters, and ``bounds`` are its passes: forward, where parameters are pulled before it, and backward.
+    ``two_lines_s`` is the step by the law that a prediction has to beat (``Law.two_lines_s``). ``extrapolates`` says of
+    what is far beyond the measurements how far; "" if nothing is.
     """
 
     nodes: int
@@ -146,6 +154,14 @@ class Prediction:
     high: float
     efficiency: float
     bounds: tuple[Bound, ...]
+    two_lines_s: float
+    extrapolates: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON, without the bounds; the interval is None where nothing is known of the spread."""
+        names = ("nodes", "workers", "ps", "img_per_s", "efficiency", "step_s", "two_lines_s", "extrapolates")
+        interval = None if math.isnan(self.low) else [self.low, self.high]
+        return {name: getattr(self, name) for name in names} | {"interval": interval}
 
 
 def check_sizes(what: What, nodes: Sequence[int], ps: int | None = None) -> None:
@@ -213,8 +229,8 @@ def best(what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] |
 
 def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
     workers = nodes * what.devices_per_node
-    images = workers * what.batch_size
-    law_s = float(what.law(ps).seconds(nodes, workers, basis.single_s, basis.parameters))
+    images, law, p = workers * what.batch_size, what.law(ps), basis.parameters
+    law_s = float(law.seconds(nodes, workers, basis.single_s, p))
     step_s, low, high = middle(_drawn(what, basis, nodes, ps)) if basis.draws else (law_s, math.nan, math.nan)
     return Prediction(
         nodes=nodes,
@@ -227,7 +243,20 @@ def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
         high=images / low,
         efficiency=basis.single_s / step_s,
         bounds=tuple(bounds(what, basis, nodes, ps)),
+        two_lines_s=law.two_lines_s(nodes, basis.single_s, float(p.forward_share), basis.rate or float(p.throughput)),
+        extrapolates=extrapolates(what, basis, nodes),
     )
+
+
+def extrapolates(what: What, basis: Basis, nodes: int) -> str:
+    """What of a prediction is more than ``FAR`` times what was measured, or less than a ``FAR``-th, and from what."""
+    said = []
+    if basis.nodes and nodes > FAR * basis.nodes:
+        said.append(f"from {plural(basis.nodes, 'node')} to {nodes:,}")
+    if basis.batches and not min(basis.batches) / FAR <= what.batch_size <= max(basis.batches) * FAR:
+        nearest = min(basis.batches, key=lambda batch: abs(batch - what.batch_size))
+        said.append(f"from {plural(nearest, 'image')} per device to {what.batch_size:,}")
+    return " and ".join(said)
 
 
 def gain(old: tuple[What, Basis, int], new: tuple[What, Basis, int], nodes: int) -> tuple[float, float, float]:

@@ -235,6 +235,21 @@ class Law:
         share = np.minimum(mean / self._held.max(), 1.0)
         return np.asarray(np.where(peers > 1, (1 - 1 / np.maximum(peers, 1)) * share**4, 0.0))
 
+    def two_lines_s(self, nodes: int, single_s: float, forward_share: float, rate: float) -> float:
+        """Seconds of a step by the simplest law that knows where bytes go; ``rate`` is in bytes/s, ``single_s`` in seconds.
+
+        With servers it is max(forward, b / rate) + max(backward, b / rate), where the fullest one sends b bytes to other
+        nodes, and receives as many; with parameters in no order forward + b / rate is its first part. Around a ring it is
+        max(step, forward + 2 (n − 1) / n · B / rate), where B are all bytes. Source: docs/scaling-model.md.
+        """
+        uses, _ = self.factors(nodes, Parameters(rate))
+        network_s = float(uses * self.backward.served.lines[1].max()) / rate
+        forward_s, backward_s = forward_share * single_s, (1 - forward_share) * single_s
+        if isinstance(self.exchange, AllreduceExchange):
+            return max(single_s, forward_s + network_s)
+        first_s = forward_s + network_s if self.exchange.ordered is False else max(forward_s, network_s)
+        return first_s + max(backward_s, network_s)
+
     @cached_property
     def _held(self) -> Floats:
         assert isinstance(self.exchange, ServerExchange)

@@ -6,6 +6,7 @@ say much they overrule it; where they say nothing it keeps a parameter from absu
 
 from __future__ import annotations
 
+import re
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -160,6 +161,9 @@ class Parameters:
         return replace(self, throughput=self.throughput / single_s, **times)
 
 
+PAYLOAD = 8948 / 9014  # of a link's rate, in frames of 9000 bytes: without 20 of IP, 32 of TCP, and Ethernet's 14
+
+
 @dataclass(frozen=True)
 class Network:
     """What is known of a system's network, as in ``results/reference/networks.toml``.
@@ -185,6 +189,13 @@ class Network:
 def networks() -> tuple[Network, ...]:
     content = tomllib.loads((FOLDER / "networks.toml").read_text(encoding="utf-8"))
     return tuple(Network(**entry) for entry in content["network"])
+
+
+def nominal_rate(system: str) -> float | None:
+    """What a link of ``system`` carries by its nominal rate, without headers (bytes/s); None if nobody knows that."""
+    emulated = re.search(r"links of ([\d.]+) GB/s", system)
+    nominal_gb_s = float(emulated[1]) if emulated else network(system).line_rate_gb_s
+    return nominal_gb_s and nominal_gb_s * 1e9 * PAYLOAD
 
 
 def network(system: str) -> Network:

@@ -18,11 +18,12 @@ from harness.core import fingerprint, statistics
 from harness.core.emulation import Kept, kept_up
 from harness.core.fingerprint import Fingerprint
 from harness.core.spec import SYNTHETIC, Frozen, RunSpec
+from harness.records.disturbance import Disturbance, WatchedRank
+from harness.records.disturbance import derive as derive_disturbance
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read
 from harness.records.energy import derive as derive_energy
 from harness.records.pairs import Preflight
 from harness.records.record import (
-    AnyRank,
     AnyRecord,
     AnyRepeat,
     Check,
@@ -46,7 +47,7 @@ class RankTraffic(Frozen):
     interfaces: list[str]
 
 
-class Rank(AnyRank):
+class Rank(WatchedRank):
     """One worker's raw times (seconds from the opening of its window, see ``worker/loop.py``) and evidence.
 
     ``input_wait_s`` has the seconds that each measured step waited for its batch; it is empty with synthetic images.
@@ -55,7 +56,6 @@ class Rank(AnyRank):
     ``energy`` is there on the rank that read a node's counters. ``warmup_steps`` were made, if not those of the spec.
     """
 
-    marks_s: list[float]
     finished_s: float = Field(gt=0)
     window_s: float = Field(gt=0)
     input_wait_s: list[float] = Field(default_factory=list)
@@ -94,7 +94,7 @@ class Steady(Frozen):
 
 
 class Derived(Frozen):
-    """Figures computed from the raw times. Older ones do not have ``seen``, ``energy``, ``fingerprint`` or ``steady``."""
+    """Figures computed from the raw times. Older ones do not have all of the last four."""
 
     formula: str
     img_per_s: statistics.Summary
@@ -102,6 +102,7 @@ class Derived(Frozen):
     seen: Seen | None = None
     energy: Energy | None = None
     fingerprint: Fingerprint | None = None
+    disturbance: Disturbance | None = None
     steady: tuple[Steady, ...] | None = None
 
     @property
@@ -162,7 +163,8 @@ class Record(AnyRecord):
         by_window = self.derived.by_window
         verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates, by_window))
         derived = derive(self.spec, self.repeats, by_window)
-        older = [name for name in ("seen", "energy", "fingerprint", "steady") if getattr(self.derived, name) is None]
+        since_then = ("seen", "energy", "fingerprint", "disturbance", "steady")
+        older = [name for name in since_then if getattr(self.derived, name) is None]
         derived = derived.model_copy(update=dict.fromkeys(older))
         if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
@@ -321,6 +323,7 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat], by_window: bool = False) ->
         seen=seen_by(spec, repeats),
         energy=energy_of(spec, repeats),
         fingerprint=fingerprint_of(spec, repeats),
+        disturbance=derive_disturbance(repeats, spec.dilation),
         steady=None if by_window else tuple(steady),
     )
 

@@ -79,7 +79,8 @@ class Measurement(Repeated):
             fields = {
                 name: measured[name] for name in ("marks_s", "finished_s", "window_s", "network", "servers", "kept")
             }
-            facts = fields | {"input_wait_s": waits_s, "evidence": evidence, "energy": measured.get("energy")}
+            facts = fields | {name: measured.get(name) for name in ("energy", "cores")}
+            facts |= {"input_wait_s": waits_s, "evidence": evidence}
             facts |= {"warmup_steps": measured["warmup_steps"]} if self.spec.warmup_auto else {}
             ranks.append(Rank(rank=worker.process.rank, host=started["host"], **facts))
         updates = self.backend.expected_updates(self.spec)

@@ -42,7 +42,7 @@ def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None)
         work = body(fabric, size, job.spec["seed"])
         window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce, meter)
         times = asdict(window)
-        del times["servers"]
+        del times["servers"], times["cores"], times["warmup_steps"]
         times["collected_s"] = getattr(work, "collected_s", [])[-steps:]  # without the warm-up
         # Of the measured steps: a check may take others. What is no number cannot be in a record; the problem says so.
         history = [float(each) for each in getattr(work, "history", list)() if isfinite(each)]

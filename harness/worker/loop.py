@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from harness.worker import traffic
+from harness.worker import cores, traffic
 from harness.worker.energy import Meter
 from harness.worker.trainer import Trainer
 
@@ -28,7 +29,8 @@ class Window:
     ``step`` returns, on a GPU when the device passes that point. ``finished_s`` is when this worker's device was done,
     ``window_s`` when all workers' devices were. ``network`` is what this process moved over TCP meanwhile (None: not
     known), ``servers`` what each parameter server did (bytes sent and received; known to rank 0). ``energy`` is what the
-    counters of this node said (None: another rank reads them). ``warmup_steps`` were made before.
+    counters of this node said, ``cores`` how busy its cores were (None: another rank reads them, or nobody).
+    ``warmup_steps`` were made before.
     """
 
     marks_s: List[float]
@@ -38,6 +40,7 @@ class Window:
     servers: List[Tuple[int, int]]
     energy: Optional[Dict[str, Any]]
     warmup_steps: int
+    cores: Optional[Dict[str, Any]] = None
 
 
 def measure(
@@ -47,13 +50,14 @@ def measure(
     announce: Callable[[str, float], None],
     meter: Optional[Meter] = None,
     settled: Optional[Callable[[List[float]], bool]] = None,
+    run_dir: Optional[Path] = None,
 ) -> Window:
     """Train ``warmup_steps`` steps, then ``steps`` measured ones, and return the raw times.
 
     Warm-up ends sooner if ``settled`` says so of the seconds of its steps so far, at the same step on all workers.
 
     ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
-    is read just before it opens and just after it has closed.
+    and, of a run in ``run_dir`` on CPUs, its cores are read just before it opens and just after it has closed.
     """
     announce("warmup", 0.0)
     began = time.perf_counter()
@@ -72,6 +76,7 @@ def measure(
     marks = trainer.marks(steps + 1)
     trainer.barrier()  # everybody stands still while bytes are counted
     network, servers = traffic.sockets(), trainer.server_bytes()
+    busy = cores.read(run_dir) if run_dir else None
     energy = meter.read() if meter else None
     trainer.barrier()
     opened = time.perf_counter()
@@ -84,6 +89,7 @@ def measure(
     trainer.barrier()
     closed = time.perf_counter()
     used = meter.between(energy, meter.read()) if meter and energy else None
+    load = cores.between(busy, cores.read(run_dir)) if run_dir else None
     moved = traffic.between(network, traffic.sockets())
     served = [
         (sent - sent_before, received - received_before)
@@ -91,4 +97,4 @@ def measure(
     ]
     trainer.barrier()
 
-    return Window(marks.seconds(), finished - opened, closed - opened, moved, served, used, warmup_steps)
+    return Window(marks.seconds(), finished - opened, closed - opened, moved, served, used, warmup_steps, load)

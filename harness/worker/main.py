@@ -110,8 +110,9 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
                 gpus.begin()
 
         # What waits in place of an emulated device says nothing about its energy.
-        counters = None if watch else meter(job.plan, job.process)
-        window = measure(trainer, warmup, steps, announce, counters, _settled(trainer, job))
+        gauge = None if watch else meter(job.plan, job.process)
+        of_cores = job.run_dir if gauge and job.spec["device"] == "cpu" else None
+        window = measure(trainer, warmup, steps, announce, gauge, _settled(trainer, job), of_cores)
         events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
         seen = gpus.end()
         state = trainer.state()

@@ -22,8 +22,6 @@ import bootstrap  # noqa: F401
 
 from harness.worker import proc
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
 
 def serve(
     batches: Iterator[Any],
@@ -56,9 +54,7 @@ def serve(
 
 def processor_s() -> float:
     """Processor time of this process and all that descend from it, in user and system mode (proc(5))."""
-    family = [proc.stat(os.getpid()), *proc.descendants().values()]
-    # User, system, and both of the children that it has waited for.
-    return sum(int(ticks) for fields in family for ticks in fields[11:15]) / TICKS_PER_S
+    return proc.processor_s([proc.stat(os.getpid()), *proc.descendants().values()])
 
 
 def _main() -> None:

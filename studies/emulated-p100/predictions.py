@@ -24,12 +24,11 @@ from harness.core.emulation import emulation
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.prediction.law import law, profile
-from harness.prediction.parameters import Parameters
+from harness.prediction.parameters import PAYLOAD, Parameters
 from harness.running.study import Study, StudyPoint, labels
 
 COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
 CONTENTION = 0.5
-PAYLOAD = 8948 / 9014  # of a frame of 9000 bytes: less 20 of IP, 32 of TCP and its timestamps, of what tc counts
 
 
 def predicted(spec: RunSpec, links: float) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from harness.core.text import template
 from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
 from harness.models import specification
-from harness.prediction import fitting, forecast, holdout
+from harness.prediction import fitting, forecast
 from harness.prediction.basis import Start, basis
 from harness.prediction.explain import HELPS, explain, partitioned, seconds, sentences, size
 from harness.prediction.fitting import Fit, mean_error
@@ -171,7 +171,7 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
     in_no_order = replace(in_no_order, parameters=replace(in_no_order.parameters, ordered=0.0))
     functions = (
         *(note, fit, held_out, measured, efficiency, start, best, at, gain, binding, explained, remains, rises),
-        *(least_error, worst, mean_error, size, seconds, fitting.left_one_out),
+        *(two_lines, worst, mean_error, size, seconds, fitting.left_one_out),
     )
     text = template(Path(__file__).with_name("answers.md.j2")).render(
         {function.__name__: function for function in functions},
@@ -214,11 +214,9 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
     return re.sub(r"(?<=\d)%", " %", body) + mark + notes
 
 
-def least_error(law: Sequence[float], seen: Sequence[Observation], tests: Sequence[Observation] | None = None) -> str:
-    """Which errs least: the law, or a curve that knows nothing of networks. Without ``tests``, on what was seen."""
-    means = holdout.beside(law, seen, informative(seen) if tests is None else tests)
-    name = min(means, key=lambda each: means[each])
-    return f"{name}, {means[name]:.1%}"
+def two_lines(fit: Fit, tests: Sequence[Observation] | None = None) -> str:
+    """The mean error of two lines on ``tests``, by default on what was fitted."""
+    return f"{fit.two_lines(informative(fit.group.observations) if tests is None else tests):.1%}"
 
 
 def worst(errors: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -14,10 +15,10 @@ import pytest
 from harness.worker import loop, trainer
 
 WARMUP = ["announce", "perf_counter", "step", "synchronize", "perf_counter", "announce"]
-OPENING = ["marks", "barrier", "sockets", "server_bytes", "read", "barrier", "perf_counter", "take 0"]
+OPENING = ["marks", "barrier", "sockets", "server_bytes", "read", "read", "barrier", "perf_counter", "take 0"]
 STEPS = ["step", "take 1", "step", "take 2"]
 CLOSING = ["synchronize", "perf_counter", "barrier", "perf_counter"]
-AFTERWARDS = ["read", "between", "sockets", "between", "server_bytes", "barrier", "seconds"]
+AFTERWARDS = ["read", "between", "read", "between", "sockets", "between", "server_bytes", "barrier", "seconds"]
 
 
 def test_within_the_window_there_are_only_steps_and_it_closes_when_all_devices_are_done(
@@ -28,7 +29,8 @@ def test_within_the_window_there_are_only_steps_and_it_closes_when_all_devices_a
     seen.trainer.server_bytes.side_effect = [[(10, 1)], [(40, 2)]]
     monkeypatch.setattr(loop, "time", seen.time)
     monkeypatch.setattr(loop, "traffic", seen.traffic)
-    window = loop.measure(seen.trainer, 1, 2, seen.announce, seen.meter)
+    monkeypatch.setattr(loop, "cores", seen.cores)
+    window = loop.measure(seen.trainer, 1, 2, seen.announce, seen.meter, Path("run"))
     calls = [(name.split(".")[-1], args) for name, args, _ in seen.mock_calls]
     order = [f"{name} {args[0]}" if name == "take" else name for name, args in calls]
     assert order == WARMUP + OPENING + STEPS + CLOSING + AFTERWARDS

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from harness import results
-from harness.prediction import fitting, forecast, holdout, sampling
+from harness.prediction import fitting, forecast, sampling
 from harness.prediction.basis import basis, of_site
 from harness.prediction.discrepancy import Discrepancy
 from harness.prediction.explain import partitioned
@@ -197,24 +197,6 @@ def test_what_lost_a_published_search_is_data() -> None:
         assert lost.copies_back != one.law.copies_back
     agreed = sum(longer > 1 for system in TF_2017 for _, longer in fitted(system).searches)
     assert agreed >= 14  # the law of before had it in 9
-
-
-# --- curves without a network ---------------------------------------------------------------------
-
-
-def test_curves_find_the_numbers_that_their_steps_were_made_with() -> None:
-    made = {
-        "linear": lambda n: 2 + 0.1 * (n - 1),
-        "logarithmic": lambda n: 2 + 0.3 * math.log2(n),
-        "USL": lambda n: 2 * (1 + 0.02 * (n - 1) + 0.001 * n * (n - 1)),
-    }
-    for name, step in made.items():
-        runs = [replace(one, step_s=step(one.workers)) for one in group(DAINT).observations]
-        seen = [one for one in runs if one.workers <= 32]
-        assert holdout.errors(name, seen, runs) == pytest.approx([0] * len(runs), abs=1e-9)
-        others = [holdout.errors(other, seen, runs) for other in made if other != name]
-        assert min(max(map(abs, each)) for each in others if each) > (0.01 if name != "linear" else -1)
-    assert holdout.errors("USL", runs[:2], runs) is None
 
 
 # --- how sure it is -------------------------------------------------------------------------------

@@ -42,6 +42,55 @@ def rate(what: What, nodes: int, ps: int, basis: Basis = BASIS) -> float:
     return forecast.at(what, basis, nodes, ps).img_per_s
 
 
+# --- two lines, and far away ------------------------------------------------------------------------
+
+
+def test_two_lines_of_servers_are_the_longer_of_a_pass_and_of_the_fullest_servers_bytes() -> None:
+    held = max(bytes_per_server(place(specification(MODEL).tensors, 4, "greedy", 2**20), 4))
+    law = SERVERS.law(4)
+    for rate_, network_s in ((7 * held / 0.1, 0.1), (7 * held / 0.2, 0.2), (7 * held / 0.5, 0.5)):  # on 8 nodes
+        hand_s = max(0.3 * STEP_S, network_s) + max(0.7 * STEP_S, network_s)
+        assert law.two_lines_s(8, STEP_S, 0.3, rate_) == pytest.approx(hand_s, rel=1e-9)
+    unordered = with_options(SERVERS, order="none").law(4)
+    assert unordered.two_lines_s(8, STEP_S, 0.3, 7 * held / 0.1) == pytest.approx(STEP_S + 0.1, rel=1e-9)
+    assert law.two_lines_s(1, STEP_S, 0.3, 1.0) == pytest.approx(STEP_S)  # nothing leaves the node
+
+
+def test_two_lines_of_a_ring_hide_what_the_backward_pass_can() -> None:
+    law = What("horovod", MODEL, 64).law(0)
+    for summed_s, hand_s in ((0.1, STEP_S), (0.7 * STEP_S + 0.05, STEP_S + 0.05)):
+        assert law.two_lines_s(4, STEP_S, 0.3, 1.5 * TOTAL / summed_s) == pytest.approx(hand_s, rel=1e-9)
+    assert law.two_lines_s(1, STEP_S, 0.3, 1.0) == STEP_S
+
+
+def test_two_lines_start_from_the_nominal_rate_or_else_from_the_rate_that_is_known() -> None:
+    assert parameters.nominal_rate("Piz Daint XC50 P100") == pytest.approx(9.48e9 * 8948 / 9014)
+    assert parameters.nominal_rate("emulated P100 with links of 2.5 GB/s") == pytest.approx(2.5e9 * 8948 / 9014)
+    assert parameters.nominal_rate("My cluster") is None
+    fitted, nominal = (forecast.at(SERVERS, replace(BASIS, rate=r), 128, 116).two_lines_s for r in (None, 9.4e9))
+    assert fitted == pytest.approx(2 * 127 * LARGEST / 2.4e9, rel=1e-3)
+    assert nominal == pytest.approx(0.3 * STEP_S + 0.7 * STEP_S)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "batch", "far"),
+    [
+        (512, 64, []),
+        (513, 64, ["from 128 nodes to 513"]),
+        (1, 256, []),
+        (1, 257, ["from 64 images per device to 257"]),
+        (1, 8, []),
+        (1, 7, ["from 32 images per device to 7"]),
+        (10_000, 100_000, ["from 128 nodes to 10,000", "from 64 images per device to 100,000"]),
+    ],
+)
+def test_more_than_four_times_what_was_measured_is_called_extrapolation(nodes: int, batch: int, far: list[str]) -> None:
+    measured = replace(BASIS, nodes=128, batches=(32, 64))
+    what = replace(SERVERS, batch_size=batch)
+    assert forecast.at(what, measured, nodes, 1).extrapolates == " and ".join(far)
+    assert forecast.at(what, BASIS, nodes, 1).extrapolates == ""  # of measurements nobody knows
+
+
 # --- what bounds a step ---------------------------------------------------------------------------
 
 

@@ -110,7 +110,7 @@ def _size(each: Size) -> list[str]:
     ]
     if each.point:
         lines.append(f"measured {throughput(each.point.img_per_s)} img/s (error {each.error:+.1%})")
-    lines.append(f"step {seconds(p.step_s)}")
+    lines.append(f"step {seconds(p.step_s)}; by two lines {seconds(p.two_lines_s)}")
     for bound in p.bounds:
         who = "the network" if bound.server == WORKER else bound.name
         what = f"{who} with {bound.tensor} ({size(bound.tensor_bytes)}): {size(bound.bytes)} pass, done after "

@@ -115,10 +115,11 @@ def without_number(frame: pandas.DataFrame) -> Table:
 
 def all_runs(frame: pandas.DataFrame) -> Table:
     columns = (
-        *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", "throttled", *_IDENTITY),
+        *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", "throttled", "note", *_IDENTITY),
         *("origin", "batch_size", "software", "source"),
     )
-    return _latest("runs", "All runs", frame, columns, folded=True)
+    own = frame.assign(note=frame["note"].where(frame["origin"] == "measured", ""))  # a publication's is with its point
+    return _latest("runs", "All runs", own, columns, folded=True)
 
 
 def energy(frame: pandas.DataFrame) -> Table:

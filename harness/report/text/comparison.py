@@ -26,7 +26,7 @@ from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated
 from harness.results.rows import varied_options
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
-_SHOWN = 20  # stragglers
+_SHOWN = 20  # stragglers, and notes
 # What tells runs apart beside their backend and size, and how it is written: in rows where it differs, else above them.
 _PARTS: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(("origin", "system", "model", "device", "data", "mpi"), str),
@@ -43,7 +43,7 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
 _OF_A_RUN = [
     *("backend", "framework", "transport", "nodes", "workers", "tag", "status", "reason", "started", "row"),
     *("img_per_s", "ci95", "published_efficiency", "sent_bytes_per_step", "joules_per_image", "energy"),
-    "throttled",
+    *("throttled", "origin", "note"),
 ]
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
 _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
@@ -62,6 +62,14 @@ def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
         )
     return "\n\n".join(parts)
+
+
+def notes(frame: pandas.DataFrame) -> list[str]:
+    """What disturbed measured runs, a line for each of the latest ones."""
+    noted = frame[(frame["origin"] == "measured") & (frame["note"] != "")].sort_values("started", ascending=False)
+    shown: Any = noted.head(_SHOWN).itertuples()
+    lines = [f"NOTE: {run.backend} on {plural(run.nodes, 'node')}, {run.started[:19]}: {run.note}" for run in shown]
+    return lines + [f"NOTE: {len(noted) - _SHOWN} earlier runs have notes, too"] * (len(noted) > _SHOWN)
 
 
 def table_of_runs(frame: pandas.DataFrame, baseline: int | None = None, known: _Known | None = None) -> Table:
@@ -190,6 +198,7 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
         *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in (*ways, "tag")),
         Column("configuration", dates),
         Column("THROTTLED by", [run.throttled for run in runs]),
+        Column("NOTE", [run.note if run.origin == "measured" else "" for run in runs], optional=True),
         Column("reason", *_reasons(runs), clamped=True, optional=True),
     ]
     always = {"backend", "nodes", "img/s", "scaling efficiency"}

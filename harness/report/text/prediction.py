@@ -1,7 +1,6 @@
 """Predictions, fits and explanations as text for a terminal, and as plain data for scripts."""
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from harness.core.text import plural
 from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
 from harness.prediction.fitting import LEVEL, Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction, What
-from harness.prediction.holdout import CURVES, LAW, HeldOut, beside
+from harness.prediction.holdout import HeldOut
 from harness.prediction.law import COMPUTE
 from harness.prediction.observations import Observation, informative
 from harness.report.text.table import table
@@ -20,7 +19,17 @@ _GROUP = ("system", "software", "mechanism")
 
 def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
     """A line for each size and number of servers, with what each was made from."""
-    headings = ("nodes", "workers", "ps", "img/s", f"{LEVEL:.0%} interval", "efficiency", "step", "waits for")
+    headings = (
+        "nodes",
+        "workers",
+        "ps",
+        "img/s",
+        f"{LEVEL:.0%} interval",
+        "efficiency",
+        "step",
+        "img/s by two lines",
+        "waits for",
+    )
     rows = [
         (
             *(f"{count:,}" for count in (size.nodes, size.workers, size.ps)),
@@ -29,17 +38,23 @@ def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
             f"{_figure(size.low)} – {_figure(size.high)}" if size.high > 1.0001 * size.low else "",
             f"{size.efficiency:.1%}" if size.efficiency >= 0.1 else f"{100 * size.efficiency:#.3g}%",
             seconds(size.step_s),
+            _figure(size.workers * what.batch_size / size.two_lines_s),
             _waits_for(size, basis),
         )
         for size in sizes
     ]
     shown = [row if what.has_servers else row[:2] + row[3:] for row in (headings, *rows)]
     title = f"{what.backend}, {what.model}, {plural(what.batch_size, 'image')} per device and step"
-    return _with_basis(basis, [title, "", table(shown, right=range(len(shown[0]) - 1))])
+    largest = max(sizes, key=lambda size: size.nodes, default=None)
+    return _with_basis(basis, largest, [title, "", table(shown, right=range(len(shown[0]) - 1))])
 
 
-def _with_basis(basis: Basis, lines: Sequence[str]) -> str:
+def _with_basis(basis: Basis, largest: Prediction | None, lines: Sequence[str]) -> str:
     warning = [f"MISFIT: {basis.warning}"] if basis.warning else []
+    if largest and largest.extrapolates:
+        warning.append(
+            f"EXTRAPOLATES {largest.extrapolates}: nothing was measured in between, and intervals may be too narrow"
+        )
     return "\n".join([*warning, *lines, "", "made from", *(f"  {line}" for line in basis.told)])
 
 
@@ -72,7 +87,8 @@ def explanation(one: Explanation, measured: Measured | None = None) -> str:
     lines = sentences(one)
     if measured:
         lines = [*_beside(measured, prediction), *lines, *measured.counted]
-    return _with_basis(one.basis, [title, *(f"  {line}" for line in lines)])
+    lines = [*lines, f"two lines say {seconds(prediction.two_lines_s)} per step"]
+    return _with_basis(one.basis, prediction, [title, *(f"  {line}" for line in lines)])
 
 
 def _beside(measured: Measured, prediction: Prediction) -> list[str]:
@@ -89,18 +105,12 @@ def _beside(measured: Measured, prediction: Prediction) -> list[str]:
 
 
 def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
-    """Which fits the measurements contradict; how well the law does, group by group, beside curves that know nothing of
-    networks; and the parameters.
-    """
+    """Which fits the measurements contradict; how well the law does, group by group, beside two lines; the parameters."""
     # What the law was chosen on was never held out, whatever is left out of a fit.
     kept = {"selected on" if fit.group.selected_on else "held out" for fit, _, held in fitted if held}
     name = " / ".join(sorted(kept))
-    ranked = (LAW, *CURVES, "least")
-    accuracy: list[tuple[str, ...]] = [(*_GROUP, "runs", "numbers", "MAPE", "worst", "at", "χ²", "p", "left one out")]
-    curves: list[tuple[str, ...]] = [(*_GROUP, *ranked)]
-    if kept:
-        accuracy[0] += (name, "their MAPE", "worst", "at", "in 90 %")
-        curves[0] += ranked
+    accuracy: list[tuple[str, ...]] = [(*_GROUP, "runs", "numbers", "MAPE", "worst", "at", "two lines", "χ²", "p")]
+    accuracy[0] += ("left one out", *((name, "their MAPE", "worst", "at", "two lines", "in 90 %") if kept else ()))
     misfits: list[str] = []
     lines: list[str] = []
     errors: list[float] = []
@@ -114,22 +124,19 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
         who = group.key.system, group.key.software, group.key.mechanism + over
         p = "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"
         left_one_out = f"{mean_error(alone):.1%}" if alone else "–"
-        figures = *_errors(fit.errors, runs), f"{misfit.chi2:.1f}", p, left_one_out
+        two_lines = f"{fit.two_lines(runs):.1%}"
+        figures = *_errors(fit.errors, runs), two_lines, f"{misfit.chi2:.1f}", p, left_one_out
         accuracy.append((*who, str(len(runs)), f"{fit.fitted:.1f}", *figures))
-        curves.append((*who, *_ranked(beside(fit.errors, group.observations, runs))))
         if held:
             count = len(held.unseen)
             errors += held.errors
             covered += held.covered
-            accuracy[-1] += (str(count), *_errors(held.errors, held.unseen), f"{held.covered} of {count}")
-            curves[-1] += _ranked(beside(held.errors, held.seen, held.unseen))
+            two_lines = f"{held.fit.two_lines(held.unseen):.1%}"
+            accuracy[-1] += (str(count), *_errors(held.errors, held.unseen), two_lines, f"{held.covered} of {count}")
         elif kept:
-            accuracy[-1] += ("–",) * 5
-            curves[-1] += ("–",) * len(ranked)
-    title = f"MAPE beside that of curves that know nothing of networks{f', then on runs {name}' if kept else ''}"
-    first = table(accuracy, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15})
-    second = table(curves, {3, 4, 5, 6, 8, 9, 10, 11})
-    lines = [*misfits, *[""] * bool(misfits), first, "", title, "", second, "", *lines]
+            accuracy[-1] += ("–",) * 6
+    first = table(accuracy, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17})
+    lines = [*misfits, *[""] * bool(misfits), first, "", *lines]
     if errors:
         lines.append(
             f"{name[0].upper()}{name[1:]}: {plural(len(errors), 'run')}, MAPE {mean_error(errors):.1%}, "
@@ -138,6 +145,7 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     if "selected on" in kept:
         lines.append("Selected on: left out of the fit, but the law was chosen with these measurements in sight.")
     lines.append("Errors are predicted over measured throughput, minus 1. Intervals hold 90 %.")
+    lines.append("Two lines: MAPE of the simplest law that knows where bytes go (docs/scaling-model.md).")
     lines.append("Numbers: how many the runs determine. χ²: of the runs, with measurement errors alone.")
     return "\n".join([*lines, *(f"left out: {reason}" for reason in left_out)])
 
@@ -146,12 +154,6 @@ def _errors(errors: Sequence[float], runs: Sequence[Observation]) -> tuple[str, 
     worst, run = max(zip(errors, runs, strict=True), key=lambda pair: abs(pair[0]))
     servers = f", {run.ps} ps" if run.ps else ""
     return f"{mean_error(errors):.1%}", f"{worst:+.1%}", f"{run.workers:,} workers{servers}"
-
-
-def _ranked(means: dict[str, float]) -> tuple[str, ...]:
-    """Mean errors of the law and the curves, and the name of the smallest."""
-    shown = (f"{means[name]:.1%}" if name in means else "–" for name in (LAW, *CURVES))
-    return *shown, min(means, key=lambda name: means[name]) if len(means) > 1 else "–"
 
 
 def parameters(fit: Fit) -> list[str]:
@@ -194,7 +196,6 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     document = []
     for fit, alone, held in fitted:
         group, misfit, runs = fit.group, fit.misfit, informative(fit.group.observations)
-        means = beside(fit.errors, group.observations, runs)
         estimates = {
             one.quantity.name: {
                 **{name: getattr(one, name) for name in ("value", "low", "high", "identified", "how")},
@@ -207,14 +208,14 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
             {
                 **group.key._asdict(),
                 "numbers": fit.fitted,
-                "mape": means[LAW],
+                "mape": mean_error(fit.errors),
+                "two_lines_mape": fit.two_lines(runs),
                 "misfit": {
                     "contradicts": bool(misfit.contradiction),
                     "chi2": misfit.chi2,
                     "degrees_of_freedom": misfit.freedom,
                     "p": misfit.p_value,
                 },
-                "curves": {name: means.get(name) for name in CURVES},
                 "effective_draws": fit.effective,
                 "selected_on": group.selected_on,
                 "left_one_out_mape": mean_error(alone) if alone else None,
@@ -224,6 +225,7 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
                 "structures": [dict([problem.structure, ("probability", chance)]) for problem, chance in structures],
                 "runs": _runs(runs, fit.errors),
                 "held_out": _runs(held.unseen, held.errors) if held else [],
+                "two_lines_held_out_mape": held.fit.two_lines(held.unseen) if held else None,
             }
         )
     return json.dumps({"fits": document, "left_out": list(left_out)})
@@ -239,17 +241,11 @@ def _runs(runs: Sequence[Observation], errors: Sequence[float]) -> list[dict[str
 
 def predictions_as_json(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
     """The same for scripts; times in seconds, an interval is null where nothing is known of the spread."""
-    figures = ("nodes", "workers", "ps", "img_per_s", "efficiency", "step_s")
     document = {
         "backend": what.backend,
         "model": what.model,
         "warning": basis.warning or None,
         "made_from": basis.told,
-        "predictions": [
-            {name: getattr(one, name) for name in figures}
-            | {"interval": None if math.isnan(one.low) else [one.low, one.high]}
-            | {"bounds": [bound.as_dict() for bound in one.bounds]}
-            for one in sizes
-        ],
+        "predictions": [one.as_dict() | {"bounds": [bound.as_dict() for bound in one.bounds]} for one in sizes],
     }
     return json.dumps(document)
