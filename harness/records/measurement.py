@@ -106,6 +106,13 @@ class Derived(Frozen):
     steady: tuple[Steady, ...] | None = None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What disturbed the run, a sentence each; and that steps of a real device were not steady."""
+        trends = [(number, each) for number, each in enumerate(self.steady or (), 1) if each.trends]
+        unsteady = [f"repeat {number} was not steady: {told(each)}" for number, each in trends]
+        return (*(self.disturbance.notes if self.disturbance else ()), *unsteady[:1])
+
+    @property
     def by_window(self) -> bool:
         return self.formula.startswith(statistics.BY_WINDOW)
 

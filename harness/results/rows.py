@@ -238,7 +238,7 @@ def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
         "energy": energy.covers,
         "energy_note": "; ".join(energy.notes),
         "fingerprint": computed.model_dump_json() if computed else "",
-        "note": "; ".join(derived.disturbance.notes) if derived.disturbance else "",
+        "note": "; ".join(derived.notes),
         **{name: getattr(throughput, name) for name in ("stdev", "ci95")},
         **{name: getattr(steps, name) for name in ("jitter_s", "slowest_rank", "slowest_over_median")},
         **{name: getattr(seen, name) for name in ("sent_bytes_per_step", "received_bytes_per_step")},

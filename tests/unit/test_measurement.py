@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import accumulate
 
 import pytest
 
+from harness.core.emulation import Kept
+from harness.records import measurement
 from harness.records.measurement import judge
+from harness.records.record import Check
 from tests import made
 
 
@@ -40,3 +44,32 @@ def test_repeats_from_before_and_after_a_job_was_requeued_are_no_result(
     refused = pytest.raises(ValueError, match="repeats from before and after the job was requeued are mixed")
     with nullcontext() if counts else refused:
         record.model_copy(update={"repeats": repeats}).verify()
+
+
+def test_a_real_run_whose_steps_trend_says_so_beside_its_number() -> None:
+    record = made.record(steps=40)
+    rank = record.repeats[0].ranks[0]
+    slower = [0.0, *accumulate(1 + step / 100 for step in range(40))]
+    repeat = record.repeats[0].model_copy(update={"ranks": [rank.model_copy(update={"marks_s": slower})]})
+    derived = measurement.derive(record.spec, [repeat])
+    assert derived.steady and derived.steady[0].trends
+    (note,) = derived.notes
+    assert note.startswith("repeat 1 was not steady: steps change by +")
+    assert measurement.derive(record.spec, [record.repeats[0]]).notes == ()
+
+
+def test_an_emulated_window_that_trends_does_not_count() -> None:
+    real = made.record(steps=6)
+    spec = real.spec.model_copy(update={"device": "emulated:p100", "dilation": 10.0})
+    rank = real.repeats[0].ranks[0]
+    kept = Kept(busy=[0.1], late_sum_s=0.0, late_p99_s=0.0, stalled_s=0.0, sent=1, resent=0, link_bytes_per_s=None)
+
+    def check(*durations_s: float) -> Check:
+        marks_s = [0.0, *accumulate(durations_s)]
+        looked = rank.model_copy(update={"marks_s": marks_s, "kept": kept, "window_s": marks_s[-1]})
+        return measurement.judge(spec, [looked], 1, 16)[-1]
+
+    assert check(10.5, 16.4, 16.5, 17.7, 20.1, 20.4).passed is False
+    steady = check(10.5, 14.4, 14.5, 14.4, 14.3, 14.4)
+    assert (steady.name, steady.passed) == (measurement.STEADY, True)
+    assert check(14.4, 14.4, 14.4).detail == "too few steps to tell whether they are steady"

@@ -54,9 +54,8 @@ def summary(record: Record, path: str) -> str:
             f"most on rank {wait.rank}; page cache {record.spec.data_cache.replace('_', ' ')}: {cached}"
         )
     names = ", ".join(check.name for check in checks)
-    disturbance = record.derived.disturbance
     lines += [
-        *(f"  NOTE       {note}" for note in (disturbance.notes if disturbance else ())),
+        *(f"  NOTE       {note}" for note in record.derived.notes),
         f"  checks     {len(checks)} passed in each of {plural(len(record.repeats), 'repeat')}: {names}",
         f"  record     {path}",
         f"total images/sec: {throughput.mean:.2f}",
