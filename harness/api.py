@@ -122,7 +122,7 @@ def ab(
 
     Returns one row or, of a kernel, one per size: ``size`` (0 for img/s), ``answer`` (such as "A is faster"), ``change``
     (B / A − 1) with its interval ``low`` and ``high``, ``matters`` and ``slower``, as ``docs/ab.md`` defines them, the mean
-    rates ``a`` and ``b`` (img/s, bytes/s or flop/s), the ``noise``, ``repeats_to_decide`` what is undecided and
+    rates ``a`` and ``b`` (img/s, bytes/s or flop/s), the ``noise``, ``units_to_decide`` (jobs if there are several, else repeats) what is undecided and
     ``repeats_for_difference`` (of each side; NaN for more than 1000), and the paths ``a_record`` and ``b_record``.
     """
     place, options = _place(site, output, fields)
@@ -162,7 +162,7 @@ def ab(
             "a": found.a.mean,
             "b": found.b.mean,
             "noise": found.noise.deviation,
-            "repeats_to_decide": found.repeats,
+            "units_to_decide": found.units,
             "repeats_for_difference": found.repeats_for_difference,
         }
         rows.append(row | records)

@@ -113,6 +113,7 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     working = ExitStack()
     try:
         for run in runs:
+            run.session = os.environ.get("SLURM_JOB_ID") or runs[0].folder.name if len(runs) > 1 else ""
             run.begin()
             working.enter_context(at_work(run.folder))
         for run in runs:
