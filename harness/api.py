@@ -39,7 +39,7 @@ from harness.sites import site as sites
 
 HERE = 'site="local"'  # what is passed for this machine
 # Options that say where, and then those of `harness run` that no function has.
-OF_PLACE = ("environ", "account", "time_limit", "hosts", "port", "environment", "tag", "force")
+OF_PLACE = ("environ", "account", "time_limit", "jobs", "hosts", "port", "environment", "tag", "force")
 OF_COMMAND = {"preflight", "compare_synthetic", "job_option", "no_wait", "no_submit", "dry_run", "json", "quiet", "all"}
 
 
@@ -54,7 +54,7 @@ def run(
     """Measure one backend, on one number of nodes or on several with their repeats in turn: ``harness run``.
 
     ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
-    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``hosts``, ``port``,
+    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``, ``port``,
     ``environment`` and ``force``; the records keep the ``tag``. Without a ``site`` it is the one that the command would
     take (``HARNESS_SITE``, your config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an
     ``output`` or an ``account`` your config's count. Where there is a batch system it waits for the jobs.

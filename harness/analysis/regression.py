@@ -219,7 +219,7 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT, systems: Sequence[o
         if rule.test == "mann-whitney" and (min(jobs) < 1 or two_samples.least_p(*jobs) >= rule.alpha):
             reason = "the Mann–Whitney test cannot reach p < {:g} with {} and {} jobs".format(rule.alpha, *jobs)
         elif min(jobs) < 1 or (
-            min(jobs) < 2 and spread[1] < ENOUGH and min(len(sample.values) for sample in pair) < 2
+            min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)
         ):
             reason = "one repeat has no spread: 2 or more, or more jobs, are needed on either side"
         else:
