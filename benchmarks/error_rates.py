@@ -114,8 +114,8 @@ def row(system: int, backend: str, size: int, logs: Values, jobs: Sequence[str],
         **{"warmup_steps": 10, "steps": 100, "started": f"2026-01-01T{started // 60:02}:{started % 60:02}:00+00:00"},
         **{"img_per_s": float(values.mean()), "values": values.tolist()},
         "jobs": [job for job in jobs for _ in range(logs.shape[1])],
-        "spec": f'{{"backend": "{backend}", "framework": "torch", "transport": "gloo", "model": "resnet50", "nodes": {size}, '
-        '"devices_per_node": 1, "options": {}}',
+        "spec": f'{{"backend": "{backend}", "framework": "torch", "transport": "gloo", "model": "resnet50", '
+        f'"nodes": {size}, "devices_per_node": 1, "options": {{}}}}',
     }
 
 
@@ -147,7 +147,7 @@ def contest(
     drawn = np.concatenate(shared, axis=1) if together else noise.draw(chance, contenders, max(jobs), 5)
     for number in range(contenders):
         many = jobs[number % len(jobs)]
-        names = [f"{size}-{job}" if together else f"{size}-{number}-{job}" for job in range(many)]
+        names = [f"{system}-{size}-{'' if together else number}-{job}" for job in range(many)]
         better = effect if number == 1 else 0.0
         yield row(system, BACKENDS[number], size, drawn[number, :many] + better, names)
 
@@ -192,12 +192,19 @@ def slower(old: int, new: int) -> Cell:
 
     def cell(noise: Noise, chance: np.random.Generator, draws: int, effect: float) -> float:
         count = 0
-        for draw in range(draws):
+        for _ in range(draws):
             drawn = noise.draw(chance, 2, max(old, new), 5)
             before, after = (
                 frame(
                     [
-                        row(0, "horovod", 8, drawn[side, job : job + 1] - side * effect, [f"{side}-{job}"], 60 * side + job)
+                        row(
+                            0,
+                            "horovod",
+                            8,
+                            drawn[side, job : job + 1] - side * effect,
+                            [f"{side}-{job}"],
+                            60 * side + job,
+                        )
                         for job in range(many)
                     ]
                 )

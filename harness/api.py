@@ -54,7 +54,8 @@ def run(
     """Measure one backend, on one number of nodes or on several with their repeats in turn: ``harness run``.
 
     ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
-    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``, ``port``,
+    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``,
+    ``port``,
     ``environment`` and ``force``; the records keep the ``tag``. Without a ``site`` it is the one that the command would
     take (``HARNESS_SITE``, your config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an
     ``output`` or an ``account`` your config's count. Where there is a batch system it waits for the jobs.
@@ -122,7 +123,8 @@ def ab(
 
     Returns one row or, of a kernel, one per size: ``size`` (0 for img/s), ``answer`` (such as "A is faster"), ``change``
     (B / A − 1) with its interval ``low`` and ``high``, ``matters`` and ``slower``, as ``docs/ab.md`` defines them, the mean
-    rates ``a`` and ``b`` (img/s, bytes/s or flop/s), the ``noise``, ``units_to_decide`` (jobs if there are several, else repeats) what is undecided and
+    rates ``a`` and ``b`` (img/s, bytes/s or flop/s), the ``noise``, ``units_to_decide`` what is undecided
+    (jobs if there are several, else repeats) and
     ``repeats_for_difference`` (of each side; NaN for more than 1000), and the paths ``a_record`` and ``b_record``.
     """
     place, options = _place(site, output, fields)

@@ -47,7 +47,8 @@ def record(
 
     ``kept`` is how each rank of an emulated device kept up, ``joules`` are those per image of each repeat, which the first
     rank reads from a package's counter, ``losses`` those of every step of each repeat, the same on all ranks. ``apart``
-    means that each repeat had a batch job of its own. ``fields`` are RunSpec's; a field that is none of those is an option of the backend (``ps=3``).
+    means that each repeat had a batch job of its own. ``fields``
+    are RunSpec's; a field that is none of those is an option of the backend (``ps=3``).
     """
     own = {name: value for name, value in fields.items() if name not in RunSpec.model_fields}
     fields = {name: value for name, value in fields.items() if name in RunSpec.model_fields}

@@ -112,9 +112,9 @@ class Ranking:
 
     @cached_property
     def units(self) -> int | None:
-        """How many jobs it takes, or repeats where one job has pairs, at the noise seen, to tell the first from the one that
-        is hardest to tell from it, or that both are within the margin of one another, if their ratio stays as it is; None
-        where that is not known.
+        """How many jobs it takes, or repeats where one job has pairs, to tell the first from the hardest one to tell from it.
+
+        Or that both are within the margin of one another, at the noise seen, if their ratio stays; None where not known.
         """
         hardest = max(self.standings[1:], key=lambda one: one.ratio.p or 0.0)
         over, under = [self.best.point.samples], [hardest.point.samples]
@@ -169,7 +169,7 @@ def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> lis
     # Races are many and small, and looking rows up in a DataFrame takes long: each column that is wanted is a dictionary.
     lengths = {name: frame[name].dropna().to_dict() for name in LENGTH}
     energy = frame[frame["energy"] != ""]
-    used = zip(energy["energy"], energy["joules_values"], energy["jobs"], scaling.turns(energy["jobs"]), strict=True)
+    used = zip(energy["energy"], energy["joules_values"], energy["jobs"], scaling.turns(energy), strict=True)
     joules = dict(zip(energy.index, used, strict=True))
     found = []
     for alike, its in groups.items():
@@ -235,7 +235,8 @@ def _cheapest(standings: Sequence[Standing], joules: Mapping[int, _Joules]) -> C
     for standing in standings:
         own = [joules[row] for row in standing.point.best.rows if row in joules]
         for covers in sorted({each[0] for each in own}):
-            values, jobs = ([value for each in own if each[0] == covers for value in each[column]] for column in (1, 2))
+            values = [value for each in own if each[0] == covers for value in each[1]]
+            jobs = [job for each in own if each[0] == covers for job in each[2]]
             measured[covers].append((standing, Sample.of(values, jobs, max(each[3] for each in own))))
     if not measured:
         return None

@@ -169,11 +169,10 @@ def _terms(over: Sequence[Choice], under: Sequence[Choice]) -> list[_Term] | Non
         if (paired := _paired([*above, *below])) is not None:
             terms.append(_Term(above, below, *paired))
             continue
-        for sides in ((above, ()), ((), below)):
-            choice = [*sides[0], *sides[1]]
-            if (spread := _spread(choice)) is None:
-                return None
-            terms.append(_Term(*sides, *spread, len(choice)))
+        ours, theirs = _spread(above), _spread(below)
+        if ours is None or theirs is None:
+            return None
+        terms += [_Term(above, (), *ours, len(above)), _Term((), below, *theirs, len(below))]
     return terms
 
 
@@ -263,8 +262,8 @@ def _added(terms: Sequence[tuple[float, float]], careful: bool) -> tuple[float, 
 def satterthwaite(terms: Sequence[tuple[float, float]], careful: bool = True) -> float:
     """The degrees of freedom of the sum of squared errors, each with its own, as Welch and Satterthwaite estimate them.
 
-    Estimated from few jobs they are too many by chance: of equal contenders Welch's test then calls up to 6 % different with
-    3 jobs each, and 12 % with 2 and 10, where noise is unequal. ``careful``-ly they are drawn towards the fewest of any
+    Estimated from few jobs they are too many by chance: of equal contenders Welch's test then calls up to 6 % different
+    with 3 jobs each, and 12 % with 2 and 10, where noise is unequal. ``careful``-ly they are drawn towards the fewest of any
     error, which are never too many (Mickey and Brown 1966): a part of the way, and more where their numbers differ.
     """
     total = sum(error**2 for error, _ in terms)

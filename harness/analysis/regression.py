@@ -35,7 +35,7 @@ from harness import kernels
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import LENGTH, Difference, closest, environments, spec_names
 from harness.analysis.ratios import Interval, Sample, satterthwaite
-from harness.analysis.two_samples import Test, Vector
+from harness.analysis.two_samples import Test
 from harness.analysis.work import Work
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -213,7 +213,7 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT, systems: Sequence[o
     for number, pair in enumerate(zip(old, new, strict=True)):
         jobs = [len(sample.units) for sample in pair]
         between = spreads[systems[number]]
-        own = _between(*([sample] for sample in pair))
+        own = _between(pair[:1], pair[1:])
         spread = own if own[1] >= ENOUGH else between
         reason = ""
         if rule.test == "mann-whitney" and (min(jobs) < 1 or two_samples.least_p(*jobs) >= rule.alpha):
@@ -226,7 +226,11 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT, systems: Sequence[o
             judged.append((number, spread))
             if min(jobs) < 2:
                 known = spread[1] >= ENOUGH
-                source = "is that of other jobs" if known else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
+                source = (
+                    "is that of other jobs"
+                    if known
+                    else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
+                )
                 reason = f"a side has one job; the spread between jobs {source}"
         judgements.append(Judgement("cannot say", reason))
     if not judged:
@@ -237,7 +241,9 @@ def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT, systems: Sequence[o
         shift = np.array([np.mean(after.units) - np.mean(before.units) for before, after in pairs])
         shifts = two_samples.student(shift, *map(np.array, zip(*variances, strict=True)))
     else:
-        shifts = two_samples.mann_whitney(*([np.array(sample.units) for sample in side] for side in zip(*pairs)))
+        shifts = two_samples.mann_whitney(
+            *([np.array(sample.units) for sample in side] for side in zip(*pairs, strict=True))
+        )
     # From differences of logarithms to changes; what has no lower bound may have lost everything.
     changes = (
         np.expm1(column).tolist() for column in (shifts.shift, *shifts.interval(SHOWN), *shifts.interval(DECIDING))
@@ -270,15 +276,17 @@ def _between(old: Samples, new: Samples, of: Sequence[bool] | None = None) -> tu
 def _variance(old: Sample, new: Sample, spread: tuple[float, int]) -> tuple[float, float]:
     """The variance of the difference of the means of both sides, and its degrees of freedom.
 
-    With several jobs each it is Welch's, with the degrees of freedom of ``satterthwaite``. Where a side has one, the ``spread`` between jobs is that of the pair's other side
-    or, if that has not ``ENOUGH`` degrees of freedom f, of all pairs on the system. A few jobs may be alike by chance,
+    With several jobs each it is Welch's, with the degrees of freedom of ``satterthwaite``. Where a side has
+    one, the ``spread`` between jobs is that of the pair's other side or, if that has not ``ENOUGH`` degrees of freedom f, of all pairs on the system. A few jobs may be alike by chance,
     so one more counts towards it, with half of ``ASSUMED``: (f·s² + ``ASSUMED``²/4)/(f + 1). Without ``ENOUGH`` in all it is
     ``ASSUMED``², or what was seen if that is more, which is taken as known; the noise of the repeats is added to it.
     """
     (between, freedom), pair = spread, (old, new)
     jobs = [len(sample.units) for sample in pair]
     if min(jobs) > 1:
-        errors = [(math.sqrt(max(float(np.var(s.units, ddof=1)), 1e-28) / len(s.units)), len(s.units) - 1.0) for s in pair]
+        errors = [
+            (math.sqrt(max(float(np.var(s.units, ddof=1)), 1e-28) / len(s.units)), len(s.units) - 1.0) for s in pair
+        ]
         return sum(error**2 for error, _ in errors), satterthwaite(errors)
     per_job = sum(1 / n for n in jobs)
     if freedom >= ENOUGH:
@@ -327,7 +335,7 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
         raise InvalidInput(_nothing_in_common(before, after))
     old_values = [_sample(runs) for _, runs, _ in matched]
     new_values = [_sample(runs) for _, _, runs in matched]
-    systems = [tuple(map(_systems, match[1:])) for match in matched]
+    systems = [(_systems(here), _systems(there)) for _, here, there in matched]
     judgements = judge(old_values, new_values, rule, systems)
     if two_systems:
         judgements = [_as_it_is(*each) for each in zip(judgements, old_values, new_values, strict=True)]
@@ -438,8 +446,9 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
             found.append((pair, covers, of[0], of[1]))
     if unlike:
         notes.append(f"energy of the same parts is not on both sides in {plural(unlike, 'measurement')}")
-    before, after = ([_sample(each[side], "joules_values") for each in found] for side in (2, 3))
-    judgements = judge(before, after, rule, [tuple(map(_systems, each[2:])) for each in found])
+    before = [_sample(runs, "joules_values") for _, _, runs, _ in found]
+    after = [_sample(runs, "joules_values") for _, _, _, runs in found]
+    judgements = judge(before, after, rule, [(_systems(here), _systems(there)) for _, _, here, there in found])
     words: dict[Verdict, Verdict] = {"slower": "more energy", "faster": "less energy"}
     return [
         replace(
@@ -457,7 +466,7 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
 
 
 def _sample(runs: Runs, column: str = "values") -> Sample:
-    """The repeats of ``runs``: their rates or, of energy, images per joule. A published mean, which is of no job, has none."""
+    """The repeats of ``runs``: their rates or, of energy, images per joule. A published mean is of no job, and has none."""
     values = [1 / value if column == "joules_values" else value for run in runs for value in run[column]]
     jobs = [job for run in runs for job in run["jobs"]]
     if len(jobs) == len(values):

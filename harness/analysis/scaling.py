@@ -135,7 +135,7 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
     wide = frame.assign(place=range(len(frame)), row=frame.index, global_batch=frame["batch_size"] * frame["workers"])
-    wide["turns"] = turns(frame["jobs"])
+    wide["turns"] = turns(frame)
     # to_dict takes three times as long
     keys, runs = (zip(*(wide[name].tolist() for name in names), strict=True) for names in (_ALIKE, _Run._fields))
     together: dict[tuple[Any, ...], list[_Run]] = defaultdict(list)
@@ -162,9 +162,9 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     return found
 
 
-def turns(jobs: Iterable[Sequence[str]]) -> list[int]:
-    """For each run, how many at most took turns in one of its ``jobs``: as many as have repeats in it."""
-    every = [set(its) for its in jobs]
+def turns(frame: pandas.DataFrame) -> list[int]:
+    """For each run, how many at most took turns in one of its jobs: as many as have repeats in it on its system."""
+    every = [{(system, job) for job in jobs} for system, jobs in zip(frame["system"], frame["jobs"], strict=True)]
     runs = Counter(job for its in every for job in its)
     return [max((runs[job] for job in its), default=1) for its in every]
 

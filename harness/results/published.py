@@ -83,7 +83,8 @@ class Row(BaseModel):
 class Throughput(Row):
     """One throughput, in images per second over all ``devices``. ``stdev`` is over repeated runs, if known.
 
-    ``job`` tells the jobs of repeats apart, which else are of one job. ``nodes`` or ``devices`` says the size. What is left out is not known; there is one device per node.
+    ``job`` tells the jobs of repeats apart, which else are of one job. ``nodes`` or ``devices`` says the size. What
+    is left out is not known; there is one device per node.
     """
 
     strategy: str = Field(min_length=1)

@@ -184,7 +184,9 @@ def of_file(path: str) -> dict[str, Any]:
         data = b""
     parts = halves(data)
     head, _, repeats = data.partition(b'\n "repeats": [')
-    found = [(match[1] or b"").decode() for match in _JOB.finditer(repeats)]  # what has only figures is read without repeats
+    found = [
+        (match[1] or b"").decode() for match in _JOB.finditer(repeats)
+    ]  # what has only figures is read without repeats
     allocation = _ALLOCATION.search(head)
     if parts is None:
         return row(Record.read_figures(Path(path)), path, found)

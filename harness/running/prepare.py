@@ -103,7 +103,12 @@ class Place:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = {"-J": self.job_options, "--account": self.account, "--time-limit": self.time_limit, "--jobs": self.jobs}
+        given = {
+            "-J": self.job_options,
+            "--account": self.account,
+            "--time-limit": self.time_limit,
+            "--jobs": self.jobs,
+        }
         if not self.queued and any(given.values()):
             raise self.no_batch_system(next(option for option, value in given.items() if value))
         if self.tag is not None and not re.fullmatch(r"[\w.+-]+", self.tag):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.core.spec import RunSpec
-from harness.errors import HarnessError, Interrupted, RunFailed
+from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import slurm
 from harness.launch.script import BatchJob, JobOptions, Sharing, Step, script
@@ -183,7 +183,7 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
         rounds = [in_turn(steps, number) for number, steps in enumerate(zip_longest(*map(_steps, group)), 1)]
         if options.jobs > max(1, len(rounds)):
             raise InvalidInput(
-                f"--jobs {options.jobs}: there are {len(rounds)} repeats to share out; give --repeats {options.jobs} or more"
+                f"--jobs {options.jobs}: there are {len(rounds)} repeats; give --repeats {options.jobs} or more"
             )
         parts: list[list[Step]] = [[] for _ in range(options.jobs)]
         for number, steps in enumerate(rounds):

@@ -383,7 +383,10 @@ def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRec
             raise failed(record, run.folder)
     a, b = map(rates, records)
     # A verdict takes what both sides have done in the same jobs, which are all that there are.
-    jobs = [tuple(repeat.job or comparison.schema_ for repeat in record.repeats) for record in records]
+    jobs = []
+    for record in records:
+        assert isinstance(record, Record | KernelRecord | LaunchRecord)
+        jobs.append([repeat.job or comparison.schema_ for repeat in record.repeats])
     return {
         size: judge(Sample.of(a[size], jobs[0]), Sample.of(b[size], jobs[1]), comparison.difference, len(a))
         for size in a

@@ -56,7 +56,9 @@ def test_the_fastest_at_each_size_is_named_with_its_lead_its_cost_and_who_scales
         (2, "horovod", True),
     ]
     second = both.sizes[1].standings[1]
-    assert second.ratio.value == pytest.approx(1.4, rel=1e-3) and second.ratio.interval and second.ratio.interval[0] > 1.35
+    assert (
+        second.ratio.value == pytest.approx(1.4, rel=1e-3) and second.ratio.interval and second.ratio.interval[0] > 1.35
+    )
     assert second.node_hours == pytest.approx(2 * 1e6 / 150 / 3600, rel=1e-3)
     assert both.scales and both.scales.decided and both.scales.base == 1
     assert both.scales.best.point.efficiency == pytest.approx(210 / 220, rel=1e-3)
@@ -147,7 +149,9 @@ def test_without_repeats_nobody_wins() -> None:
     text = said(rows)
     assert "PyTorch over Gloo was fastest on 2 nodes when it was measured: it has 2.00 × the img/s of " in text
     assert "but no repeats are known, so that may be chance" in text
-    assert "What would decide it: 3 jobs of each contender on 2 nodes (`--jobs 3` on a cluster, else as many runs)" in text
+    assert (
+        "What would decide it: 3 jobs of each contender on 2 nodes (`--jobs 3` on a cluster, else as many runs)" in text
+    )
 
 
 def test_an_efficiency_that_cannot_be_is_doubted() -> None:

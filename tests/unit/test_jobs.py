@@ -72,7 +72,13 @@ def test_runs_within_a_users_allocation_are_one_job_without_turns(tmp_path: Path
 
 
 def test_published_repeats_are_of_one_job_unless_the_table_says_otherwise(tmp_path: Path) -> None:
-    lines = ["system,backend,nodes,img_per_s,job", "m,horovod,2,100,", "m,horovod,2,101,", "m,pytorch,2,90,1", "m,pytorch,2,91,2"]
+    lines = [
+        "system,backend,nodes,img_per_s,job",
+        "m,horovod,2,100,",
+        "m,horovod,2,101,",
+        "m,pytorch,2,90,1",
+        "m,pytorch,2,91,2",
+    ]
     (tmp_path / "own.csv").write_text("\n".join(lines))
     jobs = {row.backend: row.jobs for row in results.load([tmp_path / "own.csv"]).itertuples()}
     assert (len(set(jobs["horovod"])), len(set(jobs["pytorch"]))) == (1, 2)

@@ -499,9 +499,7 @@ def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(
 ) -> None:
     unlike = [70.0, 90.0, 100.0, 110.0, 130.0]
     made.save(tmp_path / "old", [apart(img_per_s=unlike), apart(nodes=2, img_per_s=100 * FIVE)])
-    made.save(
-        tmp_path / "new", [apart(img_per_s=unlike, day=1), apart(nodes=2, img_per_s=100 * FIVE, day=1)]
-    )
+    made.save(tmp_path / "new", [apart(img_per_s=unlike, day=1), apart(nodes=2, img_per_s=100 * FIVE, day=1)])
     done = run("regression", "old", "new", "--github")
     first = done.stdout.splitlines()[0]
     assert done.code == 0 and "not slower" not in done.stdout
@@ -518,9 +516,7 @@ def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(
     sure = run("regression", "new", "sure", "--inconclusive-exit-code", "3")
     assert (sure.code, sure.stdout.split(":")[0]) == (0, "no slowdown of 5 % or more")
     # What is slower fails as slower, whatever else is in doubt.
-    made.save(
-        tmp_path / "slow", [apart(img_per_s=unlike, day=3), apart(nodes=2, img_per_s=80 * FIVE, day=3)]
-    )
+    made.save(tmp_path / "slow", [apart(img_per_s=unlike, day=3), apart(nodes=2, img_per_s=80 * FIVE, day=3)])
     assert run("regression", "old", "slow", "--inconclusive-exit-code", "3").code == 1
     assert run("regression", "old", "new", "--inconclusive-exit-code", "1").code == 2
 

@@ -93,7 +93,9 @@ def rule(comparison: ComparedResults) -> str:
     threshold = f"{100 * chosen.threshold:g} %"
     kinds = dict.fromkeys("rate" if pair.kernel else pair.unit for pair in comparison.pairs)
     rates = " or ".join(sorted(kinds))
-    one_job = {f"; where {pair.judgement.reason}" for pair in comparison.pairs if pair.judgement.p and pair.judgement.reason}
+    one_job = {
+        f"; where {pair.judgement.reason}" for pair in comparison.pairs if pair.judgement.p and pair.judgement.reason
+    }
     energy = "; more (less) energy: the same per joule" if any(pair.energy for pair in comparison.pairs) else ""
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log({rates}) of the jobs, "
@@ -238,7 +240,8 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
 def _side(name: str, total: SideTotal) -> str:
     without = f", {plural(total.without_number, 'run')} without a number" if total.without_number else ""
     return (
-        f"{name}: {plural(total.records, 'record')} with {plural(total.repeats, 'repeat')} in {plural(total.jobs, 'job')}{without}, "
+        f"{name}: {plural(total.records, 'record')} with {plural(total.repeats, 'repeat')} "
+        f"in {plural(total.jobs, 'job')}{without}, "
         f"on {', '.join(total.systems) or 'a machine without a name'}"
     )
 

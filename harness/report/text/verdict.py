@@ -183,7 +183,8 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
             widest = one.judged[widths.index(max(widths))]
             said = (
                 f"{toolkit} keeps {ratio(widest.efficiency_ratio)} the scaling efficiency of the best parameter servers "
-                f"on {_size(widest)} ({unit(widest.efficiency_ratio.unit, facets['device'])}), which neither differs from 1 nor lies within 1 ± {100 * margin:g} %"
+                f"on {_size(widest)} ({unit(widest.efficiency_ratio.unit, facets['device'])}), which neither differs "
+                f"from 1 nor lies within 1 ± {100 * margin:g} %"
             )
             return said, ""
     differs = one.indication.differs if one.indication else None
@@ -253,7 +254,7 @@ def _size(one: AtSize) -> str:
 
 
 def unit(found: Unit, device: str = "") -> str:
-    """``3 jobs each``, ``5 pairs in one allocation``: what chance is counted in, and that an emulated device is one host's."""
+    """``3 jobs each``, ``5 pairs in one allocation``: what chance is counted in; emulated devices are one host's."""
     where = ", emulated on one host" if device.startswith("emulated:") else ""
     if found.pairs:
         return f"{plural(found.pairs, 'pair')} in one allocation{where}"
