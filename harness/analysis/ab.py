@@ -1,16 +1,16 @@
 """Two sides of a comparison, A and B: how many repeats show a difference, and what the repeats that were made say. Pure.
 
 **The test** is the paired t-test, two-sided, on logarithms of the rates (docs/ab.md). In one job the k-th repeats of A and
-B make a pair, and the standard error is that of ``ratios.turn_factor``; the answer is about that allocation. In several jobs
-the means of A and B in each job do. Where m sizes of a kernel are judged ``together``, each has an interval of 1 − 5 % / m
-(Bonferroni): with 95 % confidence all of them hold, whatever the sizes have in common.
+B make a pair, and the standard error is that of ``ratios.turn_factor``; the answer is about that allocation. In several
+jobs the means of A and B in each job do. Where m sizes of a kernel are judged ``together``, each has an interval of 1 − 5 %
+/ m (Bonferroni): with 95 % confidence all of them hold, whatever the sizes have in common.
 
 **Power** is the probability that the interval leaves out 1 where the true ratio is as large as the difference. With n
 pairs, noise s of a repeat (the standard deviation of log(rate)) and a sample variance 2s²u of the differences, the
-estimated logarithm of the ratio, in units of its true error s·√(2/n), is normally distributed around
-δ = log(1 + difference) / (s·√(2/n)), whatever u is. The test finds it beyond c = t·f·√u, with Student's quantile t for
-n − 1 degrees of freedom and the factor f of turns. So the power is the mean of Φ(δ − c) + Φ(−δ − c) over u, which is χ²/(n − 1)
-with n − 1 degrees of freedom. ``tests/unit/test_ab.py`` measures it.
+estimated logarithm of the ratio, in units of its true error s·√(2/n), is normally distributed around δ = log(1 +
+difference) / (s·√(2/n)), whatever u is. The test finds it beyond c = t·f·√u, with Student's quantile t for n − 1 degrees of
+freedom and the factor f of turns. So the power is the mean of Φ(δ − c) + Φ(−δ − c) over u, which is χ²/(n − 1) with n − 1
+degrees of freedom. ``tests/unit/test_ab.py`` measures it.
 """
 
 import math

@@ -112,7 +112,8 @@ class Ranking:
 
     @cached_property
     def units(self) -> int | None:
-        """How many jobs it takes, or repeats where one job has pairs, to tell the first from the hardest one to tell from it.
+        """How many jobs it takes, or repeats where one job has pairs, to tell the first from the hardest one to tell from
+        it.
 
         Or that both are within the margin of one another, at the noise seen, if their ratio stays; None where not known.
         """

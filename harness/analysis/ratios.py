@@ -263,8 +263,8 @@ def satterthwaite(terms: Sequence[tuple[float, float]], careful: bool = True) ->
     """The degrees of freedom of the sum of squared errors, each with its own, as Welch and Satterthwaite estimate them.
 
     Estimated from few jobs they are too many by chance: of equal contenders Welch's test then calls up to 6 % different
-    with 3 jobs each, and 12 % with 2 and 10, where noise is unequal. ``careful``-ly they are drawn towards the fewest of any
-    error, which are never too many (Mickey and Brown 1966): a part of the way, and more where their numbers differ.
+    with 3 jobs each, and 12 % with 2 and 10, where noise is unequal. ``careful``-ly they are drawn towards the fewest of
+    any error, which are never too many (Mickey and Brown 1966): a part of the way, and more where their numbers differ.
     """
     total = sum(error**2 for error, _ in terms)
     estimated = total**2 / sum(error**4 / freedom for error, freedom in terms)

@@ -276,10 +276,11 @@ def _between(old: Samples, new: Samples, of: Sequence[bool] | None = None) -> tu
 def _variance(old: Sample, new: Sample, spread: tuple[float, int]) -> tuple[float, float]:
     """The variance of the difference of the means of both sides, and its degrees of freedom.
 
-    With several jobs each it is Welch's, with the degrees of freedom of ``satterthwaite``. Where a side has
-    one, the ``spread`` between jobs is that of the pair's other side or, if that has not ``ENOUGH`` degrees of freedom f, of all pairs on the system. A few jobs may be alike by chance,
-    so one more counts towards it, with half of ``ASSUMED``: (f·s² + ``ASSUMED``²/4)/(f + 1). Without ``ENOUGH`` in all it is
-    ``ASSUMED``², or what was seen if that is more, which is taken as known; the noise of the repeats is added to it.
+    With several jobs each it is Welch's, with the degrees of freedom of ``satterthwaite``. Where a side has one, the
+    ``spread`` between jobs is that of the pair's other side or, if that has not ``ENOUGH`` degrees of freedom f, of all
+    pairs on the system. A few jobs may be alike by chance, so one more counts towards it, with half of ``ASSUMED``: (f·s² +
+    ``ASSUMED``²/4)/(f + 1). Without ``ENOUGH`` in all it is ``ASSUMED``², or what was seen if that is more, which is taken
+    as known; the noise of the repeats is added to it.
     """
     (between, freedom), pair = spread, (old, new)
     jobs = [len(sample.units) for sample in pair]

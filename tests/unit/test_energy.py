@@ -481,8 +481,8 @@ def saved(tmp_path: Path) -> Path:
     return made.save(
         tmp_path / "runs",
         [
-            made.record("pytorch", 2, [100.0, 101.0, 99.0], joules=[1.0, 1.01, 0.99]),
-            made.record("horovod", 2, [120.0, 121.0, 119.0], joules=[2.0, 2.02, 1.98]),
+            made.record("pytorch", 2, [100.0, 101.0, 99.0], joules=[1.0, 1.01, 0.99], apart=True),
+            made.record("horovod", 2, [120.0, 121.0, 119.0], joules=[2.0, 2.02, 1.98], apart=True),
         ],
     )
 
@@ -542,8 +542,10 @@ def test_a_regression_of_energy_is_one_though_it_is_as_fast(
     tmp_path: Path, harness: Harness, later: float, code: int, said: str
 ) -> None:
     rates, joules = [100.0, 101.0, 99.0, 100.5], [1.0, 1.01, 0.99, 1.005]
-    old = made.save(tmp_path / "old", [made.record("pytorch", 2, rates, joules=joules)])
-    new = made.save(tmp_path / "new", [made.record("pytorch", 2, rates, joules=[later * each for each in joules])])
+    old = made.save(tmp_path / "old", [made.record("pytorch", 2, rates, joules=joules, apart=True)])
+    new = made.save(
+        tmp_path / "new", [made.record("pytorch", 2, rates, joules=[later * each for each in joules], apart=True)]
+    )
     done = harness("regression", str(old), str(new))
     assert done.code == code and said in done.stdout
     assert f"energy of {COVERED}" in done.stdout
