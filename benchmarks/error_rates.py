@@ -121,7 +121,7 @@ def row(system: int, backend: str, size: int, logs: Values, jobs: Sequence[str],
 
 def frame(made: Sequence[dict[str, object]]) -> pandas.DataFrame:
     return rows.frame(made).assign(
-        family=[each["family"] for each in made], training=[each["training"] for each in made]
+        family=[str(each["family"]) for each in made], training=[str(each["training"]) for each in made]
     )
 
 
