@@ -39,7 +39,7 @@ from harness.sites import site as sites
 
 HERE = 'site="local"'  # what is passed for this machine
 # Options that say where, and then those of `harness run` that no function has.
-OF_PLACE = ("environ", "account", "time_limit", "hosts", "port", "environment", "tag", "force")
+OF_PLACE = ("environ", "account", "time_limit", "jobs", "hosts", "port", "environment", "tag", "force")
 OF_COMMAND = {"preflight", "compare_synthetic", "job_option", "no_wait", "no_submit", "dry_run", "json", "quiet", "all"}
 
 
@@ -54,7 +54,8 @@ def run(
     """Measure one backend, on one number of nodes or on several with their repeats in turn: ``harness run``.
 
     ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
-    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``hosts``, ``port``,
+    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``,
+    ``port``,
     ``environment`` and ``force``; the records keep the ``tag``. Without a ``site`` it is the one that the command would
     take (``HARNESS_SITE``, your config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an
     ``output`` or an ``account`` your config's count. Where there is a batch system it waits for the jobs.
@@ -122,7 +123,8 @@ def ab(
 
     Returns one row or, of a kernel, one per size: ``size`` (0 for img/s), ``answer`` (such as "A is faster"), ``change``
     (B / A − 1) with its interval ``low`` and ``high``, ``matters`` and ``slower``, as ``docs/ab.md`` defines them, the mean
-    rates ``a`` and ``b`` (img/s, bytes/s or flop/s), the ``noise``, ``repeats_to_decide`` what is undecided and
+    rates ``a`` and ``b`` (img/s, bytes/s or flop/s), the ``noise``, ``units_to_decide`` what is undecided
+    (jobs if there are several, else repeats) and
     ``repeats_for_difference`` (of each side; NaN for more than 1000), and the paths ``a_record`` and ``b_record``.
     """
     place, options = _place(site, output, fields)
@@ -162,7 +164,7 @@ def ab(
             "a": found.a.mean,
             "b": found.b.mean,
             "noise": found.noise.deviation,
-            "repeats_to_decide": found.repeats,
+            "units_to_decide": found.units,
             "repeats_for_difference": found.repeats_for_difference,
         }
         rows.append(row | records)

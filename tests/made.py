@@ -40,12 +40,14 @@ def record(
     kept: Sequence[Kept] = (),
     joules: Sequence[float] | None = None,
     losses: Sequence[Sequence[float]] | None = None,
+    apart: bool = False,
     **fields: Any,
 ) -> Record:
     """A record of ``len(img_per_s)`` repeats with these throughputs, started ``day`` days after ``FIRST``.
 
     ``kept`` is how each rank of an emulated device kept up, ``joules`` are those per image of each repeat, which the first
-    rank reads from a package's counter, ``losses`` those of every step of each repeat, the same on all ranks. ``fields``
+    rank reads from a package's counter, ``losses`` those of every step of each repeat, the same on all ranks. ``apart``
+    means that each repeat had a batch job of its own. ``fields``
     are RunSpec's; a field that is none of those is an option of the backend (``ps=3``).
     """
     own = {name: value for name, value in fields.items() if name not in RunSpec.model_fields}
@@ -67,6 +69,8 @@ def record(
     ended = started + timedelta(minutes=10)
     names = list(hosts) if hosts else [f"nid{node:05}" for node in range(nodes)]
     repeats = [_repeat(spec, number, value, names, kept) for number, value in enumerate(img_per_s, start=1)]
+    if apart:
+        repeats = [each.model_copy(update={"job": f"{day}-{backend}-{nodes}-{each.number}"}) for each in repeats]
     for repeat, value in zip(repeats, joules or (), strict=False):
         energy = read(value * spec.global_batch * spec.steps, repeat.ranks[0].window_s)
         repeat.ranks[0] = repeat.ranks[0].model_copy(update={"energy": energy})

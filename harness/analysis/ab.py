@@ -1,15 +1,16 @@
 """Two sides of a comparison, A and B: how many repeats show a difference, and what the repeats that were made say. Pure.
 
-**The test** is Welch's, two-sided, on logarithms of the rates of the repeats (docs/ab.md). Where m sizes of a kernel are
-judged ``together``, each has an interval of 1 − 5 % / m (Bonferroni): with 95 % confidence all of them hold, whatever the
-sizes have in common.
+**The test** is the paired t-test, two-sided, on logarithms of the rates (docs/ab.md). In one job the k-th repeats of A and
+B make a pair, and the standard error is that of ``ratios.turn_factor``; the answer is about that allocation. In several
+jobs the means of A and B in each job do. Where m sizes of a kernel are judged ``together``, each has an interval of 1 − 5 %
+/ m (Bonferroni): with 95 % confidence all of them hold, whatever the sizes have in common.
 
 **Power** is the probability that the interval leaves out 1 where the true ratio is as large as the difference. With n
-repeats each, noise s (the standard deviation of log(rate)) and sample variances s²u and s²v, the estimated logarithm of
-the ratio, in units of its true error s·√(2/n), is normally distributed around δ = log(1 + difference) / (s·√(2/n)),
-whatever u and v are. Welch's test finds it beyond c = t·√((u + v)/2), with Student's quantile t for the degrees of freedom
-that it takes from the data, (n − 1)(u + v)²/(u² + v²). So the power is the mean of Φ(δ − c) + Φ(−δ − c) over u and v, which
-are χ²/(n − 1) with n − 1 degrees of freedom each. ``tests/unit/test_ab.py`` measures it.
+pairs, noise s of a repeat (the standard deviation of log(rate)) and a sample variance 2s²u of the differences, the
+estimated logarithm of the ratio, in units of its true error s·√(2/n), is normally distributed around δ = log(1 +
+difference) / (s·√(2/n)), whatever u is. The test finds it beyond c = t·f·√u, with Student's quantile t for n − 1 degrees of
+freedom and the factor f of turns. So the power is the mean of Φ(δ − c) + Φ(−δ − c) over u, which is χ²/(n − 1) with n − 1
+degrees of freedom. ``tests/unit/test_ab.py`` measures it.
 """
 
 import math
@@ -22,11 +23,10 @@ from typing import Literal
 
 import numpy as np
 
-from harness.analysis.ratios import LEVEL, MOST_REPEATS, Interval, Sample
-from harness.analysis.two_samples import welch
+from harness.analysis.ratios import LEVEL, MOST_REPEATS, Interval, Sample, turn_factor
 
 POWER = 0.9
-_CELLS = 64  # of equal probability, for each of u and v
+_CELLS = 1024  # of equal probability, for u
 
 Answer = Literal["A is faster", "B is faster", "no difference", "undecided"]
 
@@ -58,10 +58,8 @@ def power(deviation: float, difference: float, repeats: int, together: int = 1) 
     if not deviation:
         return 1.0
     freedom = repeats - 1
-    variances = chdtri(freedom, (np.arange(_CELLS) + 0.5) / _CELLS) / freedom
-    u, v = np.meshgrid(variances, variances)
-    quantile = stdtrit(freedom * (u + v) ** 2 / (u**2 + v**2), (1 + _level(together)) / 2)
-    limit = quantile * np.sqrt((u + v) / 2)
+    u = chdtri(freedom, (np.arange(_CELLS) + 0.5) / _CELLS) / freedom
+    limit = stdtrit(freedom, (1 + _level(together)) / 2) * turn_factor(repeats) * np.sqrt(u)
     shift = math.log1p(difference) / (deviation * math.sqrt(2 / repeats))
     return float(np.mean(ndtr(shift - limit) + ndtr(-shift - limit)))
 
@@ -80,7 +78,8 @@ def repeats_for(deviation: float, difference: float, together: int = 1) -> int |
 class Verdict:
     """What the repeats of both sides say. ``ratio`` is B's rate over A's (geometric means), ``ci95`` its interval.
 
-    So many ``repeats`` of each side would decide what is undecided if ratio and noise stay as they are; None for too many.
+    So many ``units`` of each side would decide what is undecided if ratio and noise stay as they are; None for too many.
+    These are repeats, or ``jobs`` if there are several.
     """
 
     answer: Answer
@@ -90,7 +89,8 @@ class Verdict:
     ratio: float
     ci95: Interval
     noise: Noise
-    repeats: int | None = None
+    jobs: int
+    units: int | None = None
     together: int = 1
 
     @property
@@ -114,36 +114,35 @@ class Verdict:
         return _largest(self.ci95)
 
 
-def judge(a: Sequence[float], b: Sequence[float], difference: float, together: int = 1) -> Verdict:
-    """What two or more repeats of each side say, all in one unit, about a ``difference`` (0.02 for 2 %).
+def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> Verdict:
+    """What two or more repeats of each side say, that took turns in the same jobs, about a ``difference`` (0.02 for 2 %).
 
     It is one of so many verdicts that are to hold ``together``.
     """
-    found, noise = welch([np.log(a)], [np.log(b)]), Noise.of([a, b])
+    from scipy.special import stdtrit
+
+    jobs, noise = len(a.by_job), Noise.of([a.values, b.values])
     assert noise
-    low, high = (math.exp(limit[0]) for limit in found.interval(_level(together)))
+    of_job = [(a.by_job[job], b.by_job[job]) for job in a.by_job]
+    pairs = [(fmean(one), fmean(other)) for one, other in of_job] if jobs > 1 else list(zip(*of_job[0], strict=True))
+    differences = np.array([other - one for one, other in pairs])
+    shift, deviation = float(differences.mean()), float(differences.std(ddof=1))
+
+    def half(units: int) -> float:
+        """Half the width of the interval that so many pairs have."""
+        factor = 1.0 if jobs > 1 else turn_factor(units)
+        quantile = float(stdtrit(units - 1, (1 + _level(together)) / 2))
+        return quantile * factor * max(deviation, 1e-14) / math.sqrt(units)
+
+    low, high = math.exp(shift - half(len(pairs))), math.exp(shift + half(len(pairs)))
     answer: Answer = "no difference" if _largest((low, high)) <= difference else "undecided"
     if not low <= 1 <= high:
         answer = "A is faster" if high < 1 else "B is faster"
-    repeats = None
+    units = None
     if answer == "undecided":
-        distance = abs(float(found.shift[0]))
-        repeats = _narrowing(a, b, max(distance, math.log1p(difference) - distance), together)
-    one, other = (Sample(fmean(values), tuple(values)) for values in (a, b))
-    return Verdict(
-        answer, one, other, difference, math.exp(found.shift[0]), (low, high), noise, repeats, together=together
-    )
-
-
-def _narrowing(a: Sequence[float], b: Sequence[float], width: float, together: int) -> int | None:
-    """How many repeats of each side make an interval of × or ÷ exp(``width``), at the spread seen; None for too many."""
-    from scipy.special import stdtrit
-
-    u, v = (float(np.var(np.log(values), ddof=1)) for values in (a, b))
-    repeats = np.arange(2, MOST_REPEATS + 1)
-    quantile = stdtrit((repeats - 1) * (u + v) ** 2 / (u**2 + v**2), (1 + _level(together)) / 2)
-    enough = repeats[quantile * np.sqrt((u + v) / repeats) <= width]
-    return int(enough[0]) if len(enough) else None
+        width = max(abs(shift), math.log1p(difference) - abs(shift))
+        units = next((each for each in range(2, MOST_REPEATS + 1) if half(each) <= width), None)
+    return Verdict(answer, a, b, difference, math.exp(shift), (low, high), noise, jobs, units, together)
 
 
 def _level(together: int) -> float:

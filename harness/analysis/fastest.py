@@ -105,16 +105,23 @@ class Ranking:
         limit = min(1 - ratios.LEVEL, 1.0 if self.p is None else self.p)
         return tuple(one for one in self.standings[1:] if one.ratio.p is None or one.ratio.p >= limit)
 
+    @property
+    def unit(self) -> ratios.Unit:
+        """That of the comparison with the fewest jobs."""
+        return min(one.ratio.unit for one in self.standings[1:])
+
     @cached_property
-    def repeats(self) -> int | None:
-        """How many repeats it takes, at the noise seen, to tell the first from the one that is hardest to tell from it, or
-        that both are within the margin of one another, if their ratio stays as it is; None where that is not known.
+    def units(self) -> int | None:
+        """How many jobs it takes, or repeats where one job has pairs, to tell the first from the hardest one to tell from
+        it.
+
+        Or that both are within the margin of one another, at the noise seen, if their ratio stays; None where not known.
         """
         hardest = max(self.standings[1:], key=lambda one: one.ratio.p or 0.0)
-        points = [self.best.point, hardest.point]
-        points += [point.base for point in points if self.base and point.base]
-        choices = [point.samples for point in points]
-        return ratios.repeats_for(choices, math.log(hardest.ratio.value), math.log1p(MARGIN), self.level)
+        over, under = [self.best.point.samples], [hardest.point.samples]
+        if self.base and self.best.point.base and hardest.point.base:
+            over, under = [*over, hardest.point.base.samples], [*under, self.best.point.base.samples]
+        return ratios.units_for(over, under, math.log(hardest.ratio.value), math.log1p(MARGIN), self.level)
 
     @property
     def equal(self) -> bool:
@@ -163,7 +170,8 @@ def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> lis
     # Races are many and small, and looking rows up in a DataFrame takes long: each column that is wanted is a dictionary.
     lengths = {name: frame[name].dropna().to_dict() for name in LENGTH}
     energy = frame[frame["energy"] != ""]
-    joules = dict(zip(energy.index, zip(energy["energy"], energy["joules_values"], strict=True), strict=True))
+    used = zip(energy["energy"], energy["joules_values"], energy["jobs"], scaling.turns(energy), strict=True)
+    joules = dict(zip(energy.index, used, strict=True))
     found = []
     for alike, its in groups.items():
         rows = set[int]().union(*(curve.rows for curve in its))
@@ -219,18 +227,18 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
     return Race(facets, tuple(sizes), scales, varying)
 
 
-def _cheapest(standings: Sequence[Standing], joules: Mapping[int, tuple[str, Sequence[float]]]) -> Cheapest | None:
+def _cheapest(standings: Sequence[Standing], joules: Mapping[int, _Joules]) -> Cheapest | None:
     """Of what most of the ``standings`` have measured: the package of one cannot be compared with the node of another.
 
-    ``joules`` are, by a run's label, what was covered and the joules per image of its repeats.
+    ``joules`` are, by a run's label, what was covered, the joules per image of its repeats, their jobs, and its turns.
     """
     measured: dict[str, list[tuple[Standing, Sample]]] = defaultdict(list)
     for standing in standings:
-        own: dict[str, list[float]] = defaultdict(list)
-        for covers, values in (joules[row] for row in standing.point.best.rows if row in joules):
-            own[covers] += map(float, values)
-        for covers, every in sorted(own.items()):
-            measured[covers].append((standing, Sample(sum(every) / len(every), tuple(every))))
+        own = [joules[row] for row in standing.point.best.rows if row in joules]
+        for covers in sorted({each[0] for each in own}):
+            values = [value for each in own if each[0] == covers for value in each[1]]
+            jobs = [job for each in own if each[0] == covers for job in each[2]]
+            measured[covers].append((standing, Sample.of(values, jobs, max(each[3] for each in own))))
     if not measured:
         return None
     covers, entered = max(measured.items(), key=lambda item: len(item[1]))
@@ -241,6 +249,7 @@ def _cheapest(standings: Sequence[Standing], joules: Mapping[int, tuple[str, Seq
     return Cheapest(covers, tuple(spent), decided)
 
 
+_Joules = tuple[str, Sequence[float], Sequence[str], int]
 _Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to
 
 

@@ -1,4 +1,8 @@
-"""Throughputs of repeats, the best of several configurations, their ratios, and what is significant.
+"""Throughputs of jobs, the best of several configurations, their ratios, and what is significant.
+
+The unit of chance is the job: its repeats share its nodes and its hour, so they count as one value, the mean of their
+logarithms. Contenders that took turns in the same jobs are compared as pairs: a difference for each job or, in a single
+one, for each round of repeats, which says something of that allocation only.
 
 Intervals are 95 % confidence intervals, taken on logarithms, so that none reaches below zero. Those of ratios have the
 degrees of freedom of Welch and Satterthwaite. Picking the best of K configurations favours lucky ones, so the lower
@@ -10,43 +14,87 @@ configurations of a point share one relative standard deviation, estimated from 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 LEVEL = 0.95
 MOST_REPEATS = 1000  # that anybody would want to make
+EQUAL_NUMBERS, UNEQUAL_NUMBERS = 0.7, 0.25  # of the estimated degrees of freedom beyond the fewest (``satterthwaite``)
+ALONE = "within "  # begins the name of an allocation in which a run took no turns with others
 
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Throughputs (img/s) of one configuration in fresh processes. Published ones may be known by their mean only."""
+    """Throughputs (img/s) of one configuration in fresh processes, and the job of each. Without jobs each is a job.
+
+    Published ones may be known by their mean only. In the jobs so many runs took ``turns``.
+    """
 
     mean: float
     values: tuple[float, ...] = ()
+    jobs: tuple[str, ...] = ()
+    turns: int = 2
+
+    @classmethod
+    def of(cls, values: Sequence[float], jobs: Sequence[str], turns: int = 2) -> Sample:
+        """``values`` whose mean is the geometric one of their jobs."""
+        sample = cls(math.nan, tuple(map(float, values)), tuple(jobs), turns)
+        return cls(math.exp(fmean(sample.units)), sample.values, sample.jobs, turns)
+
+    @cached_property
+    def by_job(self) -> Mapping[str, Sequence[float]]:
+        """The logarithms of the values of each job."""
+        logs: dict[str, list[float]] = {}
+        for number, value in enumerate(self.values):
+            logs.setdefault(self.jobs[number] if self.jobs else str(number), []).append(math.log(value))
+        return logs
+
+    @cached_property
+    def units(self) -> tuple[float, ...]:
+        """The mean of each job's logarithms."""
+        return tuple(map(fmean, self.by_job.values()))
 
     @cached_property
     def stdev(self) -> float | None:
-        """In img/s; None for fewer than two values."""
+        """Of the values, in img/s; None for fewer than two."""
         if len(self.values) < 2:
             return None
         return math.sqrt(sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
+    @property
+    def spread(self) -> float:
+        """The relative standard deviation of two or more jobs."""
+        return stdev(self.units) if self.jobs else (self.stdev or 0.0) / self.mean
+
 
 def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:
-    """One relative standard deviation for all samples of a choice, and its degrees of freedom.
+    """One relative standard deviation between jobs for all samples of a choice, and its degrees of freedom.
 
-    None if a sample has fewer than two values: then nothing is known of the chance it had to be the best.
+    None if a sample has fewer than two jobs: then nothing is known of the chance it had to be the best.
     """
-    freedoms = [len(one.values) - 1 for one in samples]
+    freedoms = [len(sample.units) - 1 for sample in samples]
     if not samples or min(freedoms) < 1:
         return None
-    relative = [(one.stdev or 0.0) / one.mean for one in samples]
-    squares = sum(freedom * deviation**2 for deviation, freedom in zip(relative, freedoms, strict=True))
+    squares = sum(freedom * sample.spread**2 for freedom, sample in zip(freedoms, samples, strict=True))
     return math.sqrt(squares / sum(freedoms)), sum(freedoms)
+
+
+def turn_factor(pairs: int, turns: int = 2) -> float:
+    """By what to multiply the standard error of the mean of so many differences between two runs of one allocation.
+
+    Runs take turns there and back, so that pairs next to each other correlate if the machine drifts. With noise of
+    correlation ρ from repeat to repeat, an AR(1), pairs of runs that are m places apart correlate by ρ(1 − ρᵐ)/2 or less,
+    which is largest where ρᵐ = 1/(m + 1): r = 1/8 for two runs. Then the variance of the mean of n differences is at most
+    1 + 2r(n − 1)/n of what independent ones would have, and their sample variance is at least 1 − 2r/n of theirs.
+    """
+    m = max(1, turns - 1)
+    r = (m + 1) ** (-1 / m) * m / (m + 1) / 2
+    return math.sqrt((1 + 2 * r * (pairs - 1) / pairs) / (1 - 2 * r / pairs))
 
 
 @lru_cache(maxsize=4096)
@@ -60,13 +108,18 @@ def _quantiles(freedom: float, samples: int) -> Interval:
 
 
 def best_interval(samples: Sequence[Sample]) -> Interval | None:
-    """Where the best true throughput of ``samples`` lies (img/s), None where no spread is known."""
+    """Where the best true throughput of ``samples`` lies (img/s), None where no spread is known.
+
+    Where a sample has a single job it is the repeatability of repeats, whatever other jobs would give.
+    """
+    if samples and min(len(sample.units) for sample in samples) == 1:
+        samples = [Sample(sample.mean, sample.values) for sample in samples]
     spread = _spread(samples)
     if spread is None:
         return None
     deviation, freedom = spread
     lower, upper = _quantiles(freedom, len(samples))
-    errors = [(one.mean, deviation / math.sqrt(len(one.values))) for one in samples]
+    errors = [(sample.mean, deviation / math.sqrt(len(sample.units))) for sample in samples]
     lowest = max(mean * math.exp(-lower * error) for mean, error in errors)
     return lowest, max(mean * math.exp(upper * error) for mean, error in errors)
 
@@ -74,21 +127,96 @@ def best_interval(samples: Sequence[Sample]) -> Interval | None:
 Choice = Sequence[Sample]
 
 
+class Unit(NamedTuple):
+    """What chance is counted in: the fewest and the most jobs of any configuration or, if not 0, pairs in one job."""
+
+    fewest: int = 0
+    most: int = 0
+    pairs: int = 0
+
+
 class Ratio(NamedTuple):
     """A product of throughputs over another one, each throughput the best of a choice.
 
     ``interval`` is where the ratio of the true throughputs lies. ``p`` is the two-sided probability of a ratio that is this
     far from 1 if the true one is 1; it allows for choices as 95 % intervals do, which is more than smaller probabilities
-    would need. Both are None where no spread is known.
+    would need. Both are None where no spread is known, as with one job of each.
     """
 
     value: float
     interval: Interval | None = None
     p: float | None = None
+    unit: Unit = Unit()
+
+
+class _Term(NamedTuple):
+    """One relative standard deviation of what is compared: of a choice or, in pairs, of one ``over`` another one.
+
+    Each unit beyond the first of all configurations brings so many degrees of freedom.
+    """
+
+    over: Choice
+    under: Choice
+    deviation: float
+    freedom: float
+    per_unit: int
+
+
+def _terms(over: Sequence[Choice], under: Sequence[Choice]) -> list[_Term] | None:
+    """The parts whose errors add up in a ratio; None where the spread of one is not known."""
+    terms = []
+    for above, below in zip(over, under, strict=True):
+        if (paired := _paired([*above, *below])) is not None:
+            terms.append(_Term(above, below, *paired))
+            continue
+        ours, theirs = _spread(above), _spread(below)
+        if ours is None or theirs is None:
+            return None
+        terms += [_Term(above, (), *ours, len(above)), _Term((), below, *theirs, len(below))]
+    return terms
+
+
+def _paired(samples: Choice) -> tuple[float, int, int] | None:
+    """The deviation of configurations that took turns in the same jobs, with its degrees of freedom, and those per unit.
+
+    It is that of a table of configurations by jobs, or rounds, without what each of these does to all alike. Of two
+    configurations that makes the paired t-test. None where they did not take turns.
+    """
+    jobs = list(samples[0].by_job)
+    if not samples[0].jobs or any(set(sample.by_job) != set(jobs) for sample in samples):
+        return None
+    if len(jobs) > 1:
+        table = [[fmean(sample.by_job[job]) for job in jobs] for sample in samples]
+    elif jobs[0].startswith(ALONE) or len({len(sample.values) for sample in samples}) > 1:
+        return None
+    else:
+        table = [list(sample.by_job[jobs[0]]) for sample in samples]
+    columns, rows = len(table), len(table[0])
+    if rows < 2 or columns < 2:
+        return None
+    rounds, means = [fmean(values) for values in zip(*table, strict=True)], [fmean(values) for values in table]
+    middle = fmean(means)
+    squares = sum(
+        (value - mean - turn + middle) ** 2
+        for values, mean in zip(table, means, strict=True)
+        for value, turn in zip(values, rounds, strict=True)
+    )
+    freedom = (columns - 1) * (rows - 1)
+    factor = 1.0 if len(jobs) > 1 else turn_factor(rows, max(sample.turns for sample in samples))
+    return factor * math.sqrt(squares / freedom), freedom, columns - 1
+
+
+def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> Unit:
+    samples = [sample for choice in (*over, *under) for sample in choice]
+    jobs = [len(sample.units) for sample in samples]
+    pairs = 0
+    if min(jobs) == 1 and _terms(over, under) is not None:
+        pairs = min(len(sample.values) for sample in samples if len(sample.units) == 1)
+    return Unit(min(jobs), max(jobs), pairs)
 
 
 def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
-    """The product of the best throughputs ``over``, divided by that of the best ``under``.
+    """The product of the best throughputs ``over``, divided by that of the best ``under``; each over its own one is a pair.
 
     Each best throughput's distances to its own 95 % limits, over Student's quantile, are its standard errors downwards and
     upwards. They add up in squares, each towards the side it pushes the ratio to (the MOVER of Zou and Donner 2008), with
@@ -97,58 +225,82 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
     from scipy.special import stdtr
 
     dividend, divisor = (math.prod(max(one.mean for one in choice) for choice in side) for side in (over, under))
-    value = dividend / divisor
-    below: list[tuple[float, float]] = []
-    above: list[tuple[float, float]] = []
-    for sides, choices in (((below, above), over), ((above, below), under)):
-        for choice in choices:
-            spread = _spread(choice)
-            if spread is None:
-                return Ratio(value)
-            deviation, freedom = spread
-            lower, upper = _quantiles(freedom, len(choice))
-            logs = [(math.log(one.mean), deviation / math.sqrt(len(one.values))) for one in choice]
-            best = max(log for log, _ in logs)
-            sides[0].append(((best - max(log - lower * error for log, error in logs)) / upper, freedom))
-            sides[1].append(((max(log + upper * error for log, error in logs) - best) / upper, freedom))
-    downwards, upwards = _added(below), _added(above)
+    value, unit = dividend / divisor, _unit(over, under)
+    terms = _terms(over, under)
+    if terms is None:
+        return Ratio(value, unit=unit)
+    careful = bool(over[0][0].jobs)
+    errors = [(_errors(term.over, term), _errors(term.under, term), term.freedom) for term in terms]
+    downwards = _added([(math.hypot(ours[0], theirs[1]), freedom) for ours, theirs, freedom in errors], careful)
+    upwards = _added([(math.hypot(ours[1], theirs[0]), freedom) for ours, theirs, freedom in errors], careful)
     low, high = (error * _quantiles(freedom, 1)[1] for error, freedom in (downwards, upwards))
     distance, (towards_1, its_freedom) = abs(math.log(value)), upwards if value < 1 else downwards
     p = 2 * float(stdtr(its_freedom, -distance / towards_1)) if towards_1 else float(distance == 0)
-    return Ratio(value, (value * math.exp(-low), value * math.exp(high)), p)
+    return Ratio(value, (value * math.exp(-low), value * math.exp(high)), p, unit)
 
 
-def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The root of the sum of squared errors, and its degrees of freedom (Welch and Satterthwaite)."""
+def _errors(choice: Choice, term: _Term) -> Interval:
+    """The standard errors of a choice's best, downwards and upwards, on logarithms."""
+    if not choice:
+        return 0.0, 0.0
+    lower, upper = _quantiles(term.freedom, len(choice))
+    counts = [len(sample.units) if len(sample.units) > 1 else len(sample.values) for sample in choice]
+    logs = [(math.log(one.mean), term.deviation / math.sqrt(many)) for one, many in zip(choice, counts, strict=True)]
+    best = max(log for log, _ in logs)
+    down = best - max(log - lower * error for log, error in logs)
+    return down / upper, (max(log + upper * error for log, error in logs) - best) / upper
+
+
+def _added(terms: Sequence[tuple[float, float]], careful: bool) -> tuple[float, float]:
+    """The root of the sum of squared errors, and its degrees of freedom, where few jobs are counted ``careful``-ly."""
     total = sum(error**2 for error, _ in terms)
     if total == 0:
         return 0.0, sum(freedom for _, freedom in terms)
-    return math.sqrt(total), total**2 / sum(error**4 / freedom for error, freedom in terms)
+    return math.sqrt(total), satterthwaite(terms, careful)
 
 
-def repeats_for(choices: Sequence[Choice], distance: float, margin: float, level: float) -> int | None:
-    """How many repeats of every configuration it takes, at the spread seen, to tell a ratio from 1 or to see that it is
-    within a margin of 1, whichever comes first, if it stays where it is.
+def satterthwaite(terms: Sequence[tuple[float, float]], careful: bool = True) -> float:
+    """The degrees of freedom of the sum of squared errors, each with its own, as Welch and Satterthwaite estimate them.
 
-    ``choices`` are those of the ratio, which is exp(± ``distance``) as the margin is exp(± ``margin``). To tell it from 1
-    takes an interval of that ``level`` (see ``levels``), to see that it is within the margin one of ``LEVEL``. None where
-    no spread is known, or ``MOST_REPEATS`` are not enough.
+    Estimated from few jobs they are too many by chance: of equal contenders Welch's test then calls up to 6 % different
+    with 3 jobs each, and 12 % with 2 and 10, where noise is unequal. ``careful``-ly they are drawn towards the fewest of
+    any error, which are never too many (Mickey and Brown 1966): a part of the way, and more where their numbers differ.
+    """
+    total = sum(error**2 for error, _ in terms)
+    estimated = total**2 / sum(error**4 / freedom for error, freedom in terms)
+    least = min(freedom for _, freedom in terms)
+    if not careful:
+        return estimated
+    share = EQUAL_NUMBERS if all(freedom == least for _, freedom in terms) else UNEQUAL_NUMBERS
+    return least + share * (min(estimated, len(terms) * least) - least)
+
+
+def units_for(
+    over: Sequence[Choice], under: Sequence[Choice], distance: float, margin: float, level: float
+) -> int | None:
+    """How many jobs of every configuration it takes, at the spread seen, to tell a ratio from 1 or to see that it is
+    within a margin of 1, whichever comes first, if it stays where it is. Where one job has pairs, how many of these.
+
+    The ratio is exp(± ``distance``) as the margin is exp(± ``margin``). To tell it from 1 takes an interval of that
+    ``level`` (see ``levels``), to see that it is within the margin one of ``LEVEL``. None where no spread is known, or
+    ``MOST_REPEATS`` are not enough.
     """
     from scipy.special import stdtrit
 
-    known = [(spread[0], len(choice)) for choice in choices if (spread := _spread(choice))]
-    if len(known) < len(choices):
-        return None
-    for repeats in range(2, MOST_REPEATS + 1):
+    known = _terms(over, under)
+    for units in range(2, MOST_REPEATS + 1) if known is not None else ():
         terms = []
-        for deviation, configurations in known:
-            freedom = float(configurations * (repeats - 1))
-            lower, upper = _quantiles(freedom, configurations)
-            terms.append((deviation / math.sqrt(repeats) * lower / upper, freedom))
-        error, freedom = _added(terms)
+        for term in known or ():
+            freedom = float(term.per_unit * (units - 1))
+            shares = []
+            for choice in filter(None, (term.over, term.under)):
+                lower, upper = _quantiles(freedom, len(choice))
+                shares.append(lower / upper)
+            terms.append((term.deviation / math.sqrt(units) * math.hypot(*shares), freedom))
+        error, freedom = _added(terms, bool(over[0][0].jobs))
         told = float(stdtrit(freedom, (1 + level) / 2)) * error <= distance
         if not error or told or _quantiles(freedom, 1)[1] * error <= margin - distance:
-            return repeats
+            return units
     return None
 
 
@@ -169,18 +321,21 @@ def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None 
     return significant
 
 
-def significant(probabilities: Sequence[float | None]) -> list[bool]:
-    """``holm`` for tests at rising sizes: half of the error is the last one's, as that is where scaling is decided."""
-    return holm(probabilities, _shares(len(probabilities)))
+def significant(probabilities: Sequence[float | None], family: int = 1) -> list[bool]:
+    """``holm`` for tests at rising sizes: half of the error is the last one's, as that is where scaling is decided.
+
+    So many tests as the ``family`` has, each at all sizes, share the error (Bonferroni).
+    """
+    return holm([None if p is None else p * family for p in probabilities], _shares(len(probabilities)))
 
 
-def levels(significances: Sequence[bool]) -> list[float]:
+def levels(significances: Sequence[bool], family: int = 1) -> list[float]:
     """Of tests of which these are ``significant``, the level of the interval that has to leave out 1 for each other one to
     be the next.
     """
     shares = _shares(len(significances))
     left = sum(share for share, is_significant in zip(shares, significances, strict=True) if not is_significant)
-    return [1 - (1 - LEVEL) * share / max(share, left) for share in shares]
+    return [1 - (1 - LEVEL) / family * share / max(share, left) for share in shares]
 
 
 def _shares(tests: int) -> list[float]:

@@ -8,10 +8,13 @@ kernel is a result of its own, with its rate in place of img/s.
 
 **The work** of both sides is compared by its losses (``work.py``), and judged by itself: it makes nothing slower.
 
+The unit is the job: its repeats count as one value, the mean of their logarithms. With two or more jobs on either side
+the test is Welch's. A side with one job does not say how much jobs differ; ``_variance`` has what is taken in its place.
+
 A pair is ``slower`` if (a) the adjusted p-value is below alpha, and (b) the 99 % confidence interval of the change reaches
 the threshold.
 
-Why alpha is 0.04 and the interval of (b) 99 %: with 5 repeats on either side, 3.6 % of unchanged pairs then pass (a) and at
+Why alpha is 0.04 and the interval of (b) 99 %: with 5 jobs on either side, 3.6 % of unchanged pairs then pass (a) and at
 most as many are called slower, whatever the noise; and a slowdown of 5 % in 2 % of noise is found in 96 % of all cases.
 With (b) on the 95 % interval it would be 94.9 %, because that interval misses a true slowdown of exactly the threshold once
 in 40 times. ``tests/unit/test_regression.py`` measures this.
@@ -20,6 +23,7 @@ in 40 times. ``tests/unit/test_regression.py`` measures this.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +34,8 @@ import numpy as np
 from harness import kernels
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import LENGTH, Difference, closest, environments, spec_names
-from harness.analysis.ratios import Interval
-from harness.analysis.two_samples import Test, Vector
+from harness.analysis.ratios import Interval, Sample, satterthwaite
+from harness.analysis.two_samples import Test
 from harness.analysis.work import Work
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 ALPHA = 0.04
 THRESHOLD = 0.05
 SHOWN, DECIDING = 0.95, 0.99  # levels of the confidence intervals
+ASSUMED = 0.05  # the standard deviation of log(rate) between jobs, where there are not enough to tell
+ENOUGH = 3  # degrees of freedom that tell it
 
 Verdict = Literal[
     "no number",
@@ -62,11 +68,11 @@ Runs: TypeAlias = Sequence[Mapping[Any, Any]]  # rows of a side's DataFrame
 Match: TypeAlias = tuple[str, Runs, Runs]  # a spec, and its runs on both sides
 Name = Literal["OLD", "NEW"]
 _COLUMNS = (
-    *("id", "spec", "system", "status", "reason", "environment", "values"),
+    *("id", "spec", "system", "status", "reason", "environment", "values", "jobs"),
     *("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median", "energy", "joules_values"),
     *("fingerprint", "precision", "device"),
 )
-Samples: TypeAlias = Sequence[Sequence[float] | Vector]
+Samples: TypeAlias = Sequence[Sample]
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,10 @@ _DEFAULT = Rule()
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the data say about one pair. Changes are NEW / OLD − 1 of the geometric means, p is adjusted and one-sided."""
+    """What the data say about one pair. Changes are NEW / OLD − 1 of the geometric means, p is adjusted and one-sided.
+
+    ``reason`` says why nothing can be said, or what the spread between jobs is taken from if not from both sides.
+    """
 
     verdict: Verdict
     reason: str = ""
@@ -95,12 +104,13 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a pair. ``rate`` is the geometric mean of the repeats, None without any.
+    """One side of a pair. ``rate`` is the geometric mean of the jobs, None without any.
 
     It is img/s, images per joule, or a kernel's bytes or floating point operations per second.
     """
 
     records: int
+    jobs: int
     repeats: int
     rate: float | None
     systems: tuple[str, ...]
@@ -158,9 +168,10 @@ class Unpaired:
 
 @dataclass(frozen=True)
 class SideTotal:
-    """What one side of a comparison holds: records with a number and their repeats, and runs without a number."""
+    """What one side of a comparison holds: records with a number, their jobs and repeats, and runs without a number."""
 
     records: int
+    jobs: int
     repeats: int
     without_number: int
     systems: tuple[str, ...]
@@ -191,37 +202,104 @@ class ComparedResults:
         return tuple(pair for pair in self.pairs if pair.verdict in UNDECIDED)
 
 
-def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT) -> list[Judgement]:
-    """A judgement of each pair of a comparison, from the rates of the repeats on either side (all above 0)."""
-    judgements = []
-    judged = []
-    for number, sizes in enumerate(zip(map(len, old), map(len, new), strict=True)):
+def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT, systems: Sequence[object] = ()) -> list[Judgement]:
+    """A judgement of each pair of a comparison, from the rates of the repeats on either side (all above 0).
+
+    Pairs on equal ``systems``, by default all, tell each other how much jobs differ where a side has one.
+    """
+    judgements, judged = [], []
+    systems = systems or [""] * len(old)
+    spreads = {system: _between(old, new, [system == each for each in systems]) for system in systems}
+    for number, pair in enumerate(zip(old, new, strict=True)):
+        jobs = [len(sample.units) for sample in pair]
+        between = spreads[systems[number]]
+        own = _between(pair[:1], pair[1:])
+        spread = own if own[1] >= ENOUGH else between
         reason = ""
-        if min(sizes) < 2:
-            reason = "one repeat has no spread: 2 or more are needed on either side"
-        elif rule.test == "mann-whitney" and two_samples.least_p(*sizes) >= rule.alpha:
-            few, fewer = sizes
-            reason = f"the Mann–Whitney test cannot reach p < {rule.alpha:g} with {few} and {fewer} repeats"
+        if rule.test == "mann-whitney" and (min(jobs) < 1 or two_samples.least_p(*jobs) >= rule.alpha):
+            reason = "the Mann–Whitney test cannot reach p < {:g} with {} and {} jobs".format(rule.alpha, *jobs)
+        elif min(jobs) < 1 or (
+            min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)
+        ):
+            reason = "one repeat has no spread: 2 or more, or more jobs, are needed on either side"
         else:
-            judged.append(number)
+            judged.append((number, spread))
+            if min(jobs) < 2:
+                known = spread[1] >= ENOUGH
+                source = (
+                    "is that of other jobs"
+                    if known
+                    else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
+                )
+                reason = f"a side has one job; the spread between jobs {source}"
         judgements.append(Judgement("cannot say", reason))
     if not judged:
         return judgements
-    test = two_samples.welch if rule.test == "welch" else two_samples.mann_whitney
-    shifts = test([np.log(old[number]) for number in judged], [np.log(new[number]) for number in judged])
+    pairs = [(old[number], new[number]) for number, _ in judged]
+    if rule.test == "welch":
+        variances = [_variance(*pair, spread) for pair, (_, spread) in zip(pairs, judged, strict=True)]
+        shift = np.array([np.mean(after.units) - np.mean(before.units) for before, after in pairs])
+        shifts = two_samples.student(shift, *map(np.array, zip(*variances, strict=True)))
+    else:
+        shifts = two_samples.mann_whitney(
+            *([np.array(sample.units) for sample in side] for side in zip(*pairs, strict=True))
+        )
     # From differences of logarithms to changes; what has no lower bound may have lost everything.
     changes = (
         np.expm1(column).tolist() for column in (shifts.shift, *shifts.interval(SHOWN), *shifts.interval(DECIDING))
     )
     adjusted = (two_samples.benjamini_hochberg(p).tolist() for p in (shifts.p_lower, shifts.p_higher))
-    for number, change, low95, high95, low, high, slower, faster in zip(judged, *changes, *adjusted, strict=True):
+    numbers = [number for number, _ in judged]
+    for number, change, low95, high95, low, high, slower, faster in zip(numbers, *changes, *adjusted, strict=True):
         verdict: Verdict = "too noisy" if low95 <= -rule.threshold else "no significant change"
         if slower < rule.alpha:
             verdict = "slower" if low <= -rule.threshold else "significant, below the threshold"
         elif faster < rule.alpha:
             verdict = "faster" if high >= rule.threshold else "significant, below the threshold"
-        judgements[number] = Judgement(verdict, "", change, (low95, high95), (low, high), min(slower, faster))
+        reason = judgements[number].reason
+        judgements[number] = Judgement(verdict, reason, change, (low95, high95), (low, high), min(slower, faster))
     return judgements
+
+
+def _between(old: Samples, new: Samples, of: Sequence[bool] | None = None) -> tuple[float, int]:
+    """The variance between jobs of these samples, of all that have several, and its degrees of freedom."""
+    several = [
+        np.array(sample.units)
+        for number, pair in enumerate(zip(old, new, strict=True))
+        for sample in pair
+        if (of is None or of[number]) and len(sample.units) > 1
+    ]
+    freedom = sum(len(units) - 1 for units in several)
+    return sum(float(np.var(units) * len(units)) for units in several) / max(1, freedom), freedom
+
+
+def _variance(old: Sample, new: Sample, spread: tuple[float, int]) -> tuple[float, float]:
+    """The variance of the difference of the means of both sides, and its degrees of freedom.
+
+    With several jobs each it is Welch's, with the degrees of freedom of ``satterthwaite``. Where a side has one, the
+    ``spread`` between jobs is that of the pair's other side or, if that has not ``ENOUGH`` degrees of freedom f, of all
+    pairs on the system. A few jobs may be alike by chance, so one more counts towards it, with half of ``ASSUMED``: (f·s² +
+    ``ASSUMED``²/4)/(f + 1). Without ``ENOUGH`` in all it is ``ASSUMED``², or what was seen if that is more, which is taken
+    as known; the noise of the repeats is added to it.
+    """
+    (between, freedom), pair = spread, (old, new)
+    jobs = [len(sample.units) for sample in pair]
+    if min(jobs) > 1:
+        errors = [
+            (math.sqrt(max(float(np.var(s.units, ddof=1)), 1e-28) / len(s.units)), len(s.units) - 1.0) for s in pair
+        ]
+        return sum(error**2 for error, _ in errors), satterthwaite(errors)
+    per_job = sum(1 / n for n in jobs)
+    if freedom >= ENOUGH:
+        return (freedom * between + ASSUMED**2 / 4) / (freedom + 1) * per_job, freedom
+    total, uncertain = max(between, ASSUMED**2) * per_job, 0.0
+    for sample in pair:
+        its = len(sample.values) - len(sample.units)
+        if its:
+            squares = sum(float(np.var(logs) * len(logs)) for logs in sample.by_job.values())
+            error = squares / its / len(sample.values)
+            total, uncertain = total + error, uncertain + error**2 / its
+    return total, total**2 / uncertain if uncertain else np.inf
 
 
 def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> ComparedResults:
@@ -256,9 +334,10 @@ def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT)
     matches = [*matched, *lost]
     if not matches:
         raise InvalidInput(_nothing_in_common(before, after))
-    old_values = [_values(runs) for _, runs, _ in matched]
-    new_values = [_values(runs) for _, _, runs in matched]
-    judgements = judge(old_values, new_values, rule)
+    old_values = [_sample(runs) for _, runs, _ in matched]
+    new_values = [_sample(runs) for _, _, runs in matched]
+    systems = [(_systems(here), _systems(there)) for _, here, there in matched]
+    judgements = judge(old_values, new_values, rule, systems)
     if two_systems:
         judgements = [_as_it_is(*each) for each in zip(judgements, old_values, new_values, strict=True)]
     judgements += [Judgement("no number", runs[-1]["reason"]) for _, _, runs in lost]
@@ -349,11 +428,11 @@ def _count(side: pandas.DataFrame) -> int:
     return int(side.loc[named, "id"].nunique() + (~named).sum())
 
 
-def _as_it_is(judgement: Judgement, old: Vector, new: Vector) -> Judgement:
+def _as_it_is(judgement: Judgement, old: Sample, new: Sample) -> Judgement:
     """What cannot be judged with its change all the same: of another system there may never be more repeats."""
     if judgement.verdict != "cannot say":
         return judgement
-    return replace(judgement, change=float(np.exp(np.log(new).mean() - np.log(old).mean()) - 1))
+    return replace(judgement, change=new.mean / old.mean - 1)
 
 
 def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, notes: list[str]) -> list[Pair]:
@@ -368,9 +447,9 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
             found.append((pair, covers, of[0], of[1]))
     if unlike:
         notes.append(f"energy of the same parts is not on both sides in {plural(unlike, 'measurement')}")
-    before = [1 / _values(runs, "joules_values") for _, _, runs, _ in found]
-    after = [1 / _values(runs, "joules_values") for _, _, _, runs in found]
-    judgements = judge(before, after, rule)
+    before = [_sample(runs, "joules_values") for _, _, runs, _ in found]
+    after = [_sample(runs, "joules_values") for _, _, _, runs in found]
+    judgements = judge(before, after, rule, [(_systems(here), _systems(there)) for _, _, here, there in found])
     words: dict[Verdict, Verdict] = {"slower": "more energy", "faster": "less energy"}
     return [
         replace(
@@ -387,14 +466,19 @@ def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, 
     ]
 
 
-def _values(runs: Runs, column: str = "values") -> Vector:
-    return np.concatenate([run[column] for run in runs])
+def _sample(runs: Runs, column: str = "values") -> Sample:
+    """The repeats of ``runs``: their rates or, of energy, images per joule. A published mean is of no job, and has none."""
+    values = [1 / value if column == "joules_values" else value for run in runs for value in run[column]]
+    jobs = [job for run in runs for job in run["jobs"]]
+    if len(jobs) == len(values):
+        return Sample.of(values, jobs) if values else Sample(np.nan)
+    return Sample(float(np.exp(np.mean(np.log(values)))))
 
 
-def _side(runs: Runs, rates: Vector | None = None) -> Side:
-    values = _values(runs) if rates is None else rates
-    mean = float(np.exp(np.log(values).mean())) if len(values) else None
-    return Side(len(runs), len(values), mean, _systems(runs))
+def _side(runs: Runs, sample: Sample | None = None) -> Side:
+    sample = sample or _sample(runs)
+    mean = None if np.isnan(sample.mean) else sample.mean
+    return Side(len(runs), len(sample.units), len(sample.values), mean, _systems(runs))
 
 
 def _steps(runs: Runs) -> dict[str, float]:
@@ -405,7 +489,8 @@ def _steps(runs: Runs) -> dict[str, float]:
 def _total(results: _Results) -> SideTotal:
     repeats = {run["id"]: len(run["values"]) for spec in results.numbers for run in results.of(spec)}
     runs = {run["id"] for run in results.runs}
-    return SideTotal(len(repeats), sum(repeats.values()), len(runs) - len(repeats), _systems(results.runs))
+    jobs = {job for spec in results.numbers for run in results.of(spec) for job in run["jobs"]}
+    return SideTotal(len(repeats), len(jobs), sum(repeats.values()), len(runs) - len(repeats), _systems(results.runs))
 
 
 class _Results:

@@ -2,12 +2,12 @@
 
 A *curve* is what was measured with everything equal but the size. What is tuned at each size (the number of parameter
 servers, placement, buffer sizes, threads) varies within a curve: each combination is a *configuration*, and the best one
-makes the curve's *point*, which says of how many. Runs of one configuration are pooled: their repeats count alike.
+makes the curve's *point*, which says of how many. Runs of one configuration are pooled: their jobs count alike.
 """
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,6 +42,8 @@ class _Run(NamedTuple):
     img_per_s: float
     published_efficiency: float
     values: Sequence[float]
+    jobs: Sequence[str]
+    turns: int
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ class CurvePoint:
         return interval and (interval[0] * scale, interval[1] * scale)
 
     @property
+    def jobs(self) -> int:
+        """The fewest jobs of any configuration; with one job ``interval`` is the repeatability within it."""
+        return min(len(sample.units) for sample in self.samples)
+
+    @property
     def samples(self) -> tuple[Sample, ...]:
         return tuple(one.sample for one in self.tried)
 
@@ -128,6 +135,7 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
     wide = frame.assign(place=range(len(frame)), row=frame.index, global_batch=frame["batch_size"] * frame["workers"])
+    wide["turns"] = turns(frame)
     # to_dict takes three times as long
     keys, runs = (zip(*(wide[name].tolist() for name in names), strict=True) for names in (_ALIKE, _Run._fields))
     together: dict[tuple[Any, ...], list[_Run]] = defaultdict(list)
@@ -152,6 +160,13 @@ def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "conten
                 if batch and len({row["batch_size"] for row in same}) > 1:
                     found.append(_curve("strong", equal | {"global_batch": batch}, same, baseline))
     return found
+
+
+def turns(frame: pandas.DataFrame) -> list[int]:
+    """For each run, how many at most took turns in one of its jobs: as many as have repeats in it on its system."""
+    every = [{(system, job) for job in jobs} for system, jobs in zip(frame["system"], frame["jobs"], strict=True)]
+    runs = Counter(job for its in every for job in its)
+    return [max((runs[job] for job in its), default=1) for its in every]
 
 
 def _by(names: Sequence[str], rows: Iterable[_Row]) -> list[tuple[Any, list[_Row]]]:
@@ -190,12 +205,14 @@ def _point(rows: list[_Row]) -> CurvePoint:
 def _configuration(rows: list[_Row]) -> Configuration:
     tuned = {name: rows[0][name] for name in TUNED}
     runs = sorted(run for row in rows for run in row["runs"])
-    values = tuple(float(value) for run in runs for value in run.values)
-    # A mean without its values, as publications have it, counts as it is.
-    means = values or [run.img_per_s for run in runs]
+    values = [value for run in runs for value in run.values]
+    # Values without a job would count as jobs. A mean without its values, as publications have it, counts as it is.
+    jobs = [job for run in runs for job in (run.jobs if len(run.jobs) else [run.source] * len(run.values))]
+    means = [run.img_per_s for run in runs]
+    sample = Sample.of(values, jobs, max(run.turns for run in runs)) if values else Sample(sum(means) / len(means))
     return Configuration(
         **tuned | {"options": json.loads(tuned["options"] or "{}")},
-        sample=Sample(sum(means) / len(means), values),
+        sample=sample,
         sources=tuple(run.source for run in runs),
         rows=tuple(run.row for run in runs),
     )

@@ -41,9 +41,14 @@ def welch(old: Sequence[Vector], new: Sequence[Vector]) -> Shifts:
     """
     mean_old, error_old, n_old = _moments(old)
     mean_new, error_new, n_new = _moments(new)
-    shift = mean_new - mean_old
     variance = error_old + error_new
     freedom = variance**2 / (error_old**2 / (n_old - 1) + error_new**2 / (n_new - 1))
+    return student(mean_new - mean_old, variance, freedom)
+
+
+def student(shift: Vector, variance: Vector, freedom: Vector) -> Shifts:
+    """Student's t-test of each shift, whose estimated ``variance`` has so many degrees of freedom; inf for a known one."""
+    freedom = np.minimum(freedom, 1e6)  # beyond which Student's t is the normal distribution
     t = shift / np.sqrt(variance)
 
     def interval(level: float) -> tuple[Vector, Vector]:

@@ -7,7 +7,7 @@ compared, what decides, and what this can and cannot tell.
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -82,9 +82,9 @@ class Indication:
 class ComparedContender:
     """One contender against the best of the parameter servers. ``facets`` are those of the contender's curve.
 
-    ``sizes`` are all common ones, the smallest first; ``parts`` are those between which they part for good. ``repeats`` is
-    how many it takes, at the noise seen, to tell every ratio from 1, or that it is within the margin, if the ratios stay as
-    they are.
+    ``sizes`` are all common ones, the smallest first; ``parts`` are those between which they part for good. ``units`` is
+    how many jobs it takes, or repeats where one job has pairs, at the noise seen, to tell every ratio from 1, or that it is
+    within the margin, if the ratios stay as they are.
     """
 
     facets: Mapping[str, Any]
@@ -92,7 +92,7 @@ class ComparedContender:
     reason: Reason = ""
     sizes: tuple[AtSize, ...] = ()
     parts: tuple[int, int] | None = None
-    repeats: int | None = None
+    units: int | None = None
     terms: Terms | None = None
     indication: Indication | None = None
 
@@ -135,7 +135,12 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
     weak = [
         curve for curve in curves if curve.scaling == "weak" and not (len(curve.points) == 1 and curve.rows <= strong)
     ]
-    comparisons = [_compared(curve, offered.get(_terms(curve)), best, usable, margin) for curve in weak]
+    # All toolkits beside the same servers shall err together as seldom as one by itself.
+    family = Counter(_terms(curve) for curve in weak if curve.facets["family"] == "toolkit")
+    comparisons = [
+        _compared(curve, offered.get(_terms(curve)), best, usable, margin, max(1, family[_terms(curve)]))
+        for curve in weak
+    ]
     known = {_contender(curve) for curve in weak}
     for curve in scaling.curves(usable[~same & ~of_servers]):
         if curve.scaling == "weak" and _contender(curve) not in known:
@@ -171,16 +176,21 @@ def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
 
 
 def _compared(
-    toolkit: Curve, servers: Curve | None, every: Sequence[Curve], frame: pandas.DataFrame, margin: float
+    toolkit: Curve,
+    servers: Curve | None,
+    every: Sequence[Curve],
+    frame: pandas.DataFrame,
+    margin: float,
+    family: int,
 ) -> ComparedContender:
-    """One contender's weak-scaling curve against the parameter servers' best, whatever else they have in common."""
+    """One contender's weak-scaling curve, of a ``family`` of so many, against the parameter servers' best."""
     if servers is None:
         return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=_indication(toolkit, every))
     both = common(toolkit, servers)
     sizes = []
     for ours, theirs in both:
         base, base_servers = both[0]
-        ratio = ratios.ratio([ours.samples, base_servers.samples], [base.samples, theirs.samples])
+        ratio = ratios.ratio([ours.samples, base_servers.samples], [theirs.samples, base.samples])
         sizes.append(
             AtSize(
                 workers=ours.workers,
@@ -191,17 +201,17 @@ def _compared(
             )
         )
     judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]
-    significances = ratios.significant([sizes[number].efficiency_ratio.p for number in judged])
+    significances = ratios.significant([sizes[number].efficiency_ratio.p for number in judged], family)
     for number, significant in zip(judged, significances, strict=True):
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
     sides = [frame.loc[sorted(row for pair in both for row in pair[side].best.rows)] for side in (0, 1)]
     apart = [abs(math.log(size.efficiency_ratio.value)) for size in sizes[1:]]
-    levels = dict(zip(judged, ratios.levels(significances), strict=True))
+    levels = dict(zip(judged, ratios.levels(significances, family), strict=True))
     answer, reason, parts = _judged(sizes, [sizes[number] for number in judged], margin)
-    repeats = _repeats(both, apart, [levels.get(number, ratios.LEVEL) for number in range(1, len(sizes))], margin)
+    units = _units(both, apart, [levels.get(number, ratios.LEVEL) for number in range(1, len(sizes))], margin)
     terms = _held(toolkit, *sides)
-    return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, repeats, terms)
+    return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, units, terms)
 
 
 def _judged(
@@ -226,15 +236,19 @@ def _judged(
     return "changes" if len(directions) > 1 else last, "", (below, first_apart)
 
 
-def _repeats(
+def _units(
     both: Sequence[tuple[CurvePoint, CurvePoint]], apart: Sequence[float], levels: Sequence[float], margin: float
 ) -> int | None:
-    """The most repeats that any size needs whose ratio is ``apart`` from 1 by so much, on logarithms."""
+    """The most jobs or pairs that any size needs whose ratio is ``apart`` from 1 by so much, on logarithms."""
+    base, base_servers = both[0] if both else (None, None)
     needed = [
-        ratios.repeats_for([point.samples for point in (*pair, *both[0])], distance, math.log1p(margin), level)
-        for pair, distance, level in zip(both[1:], apart, levels, strict=True)
+        ratios.units_for(
+            [ours.samples, base_servers.samples], [theirs.samples, base.samples], distance, math.log1p(margin), level
+        )
+        for (ours, theirs), distance, level in zip(both[1:], apart, levels, strict=True)
+        if base and base_servers
     ]
-    known = [repeats for repeats in needed if repeats is not None]
+    known = [units for units in needed if units is not None]
     return max(known, default=None) if len(known) == len(needed) else None
 
 

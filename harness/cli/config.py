@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Options that are for one command, never for all. What --mpi says most runs have no use for, and refuse.
 ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit", "everything", "a", "b", "of", "kernel", "mpi")
-FOR_JOBS = ("account", "job_options", "time_limit")
+FOR_JOBS = ("account", "job_options", "time_limit", "jobs")
 NODES = Written(numbers)
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.
 OPTIONS: dict[str, click.Option] = {}

@@ -114,6 +114,12 @@ WHERE_TO_RUN = grouped(
     ),
     option("--account", "project that pays; short for -J account=NAME", "NAME"),
     option("--time-limit", "of the job  [default: the sum of its repeats' --timeout, at most the site's]", "1h30m"),
+    option(
+        "--jobs",
+        "share the repeats out among so many jobs, as what is claimed counts jobs  [default: 1]",
+        "NUMBER",
+        click.IntRange(1),
+    ),
     option("--hosts", "host file, for sites that are reached with ssh", "FILE", PATH),
     flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
     flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),

@@ -20,15 +20,15 @@ def csv(export: Export, stream: IO[bytes]) -> None:
     import pyarrow.csv
 
     table = _table(export)
-    # What is in lists is finite, so Python writes them as JSON does, and faster than json.
     for name in [name for name, kind in export.columns.items() if kind is list]:
-        values = pyarrow.array([str(list(map(float, each))) for each in export.results[name]], pyarrow.string())
+        plain = list if name == "jobs" else lambda each: list(map(float, each))
+        values = pyarrow.array([json_text.dumps(plain(each)) for each in export.results[name]], pyarrow.string())
         table = table.set_column(table.column_names.index(name), name, values)
     pyarrow.csv.write_csv(table, stream)
 
 
 def parquet(export: Export, stream: IO[bytes]) -> None:
-    """Write Parquet: every column with its type, lists as lists of doubles."""
+    """Write Parquet: every column with its type, lists as lists of doubles, and ``jobs`` of text."""
     import pyarrow.parquet
 
     if export.file is None:
@@ -57,7 +57,8 @@ def _table(export: Export) -> pyarrow.Table:
     text, numbers = pyarrow.string(), pyarrow.float64()
     types = {str: text, int: pyarrow.int64(), float: numbers, list: pyarrow.list_(numbers)}
     names = [name for name in kinds if name != "options"]
-    columns = {name: pyarrow.array(frame[name], types[kinds[name]], from_pandas=True) for name in names}
+    of = {name: types[kinds[name]] for name in names} | {"jobs": pyarrow.list_(text)}
+    columns = {name: pyarrow.array(frame[name], of[name], from_pandas=True) for name in names}
     parsed = cache(json_text.loads)  # few of them are different
     options = [parsed(each) for each in frame["options"]]
     for name in dict.fromkeys(name for own in options for name in own):

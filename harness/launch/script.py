@@ -56,12 +56,13 @@ class Step:
 
 @dataclass(frozen=True)
 class BatchJob:
-    """A batch job: its steps in order, and the folder for its script and Slurm's output."""
+    """A batch job: its steps in order, the folder for its script and Slurm's output, and the ``part`` of several there."""
 
     name: str
     title: str
     folder: Path
     steps: tuple[Step, ...]
+    part: str = ""
 
     @property
     def nodes(self) -> int:
@@ -70,10 +71,12 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a person wants the scheduler to be told: options such as ``--account=s123``, and a time limit in seconds."""
+    """What a person wants the scheduler to be told: options such as ``--account=s123``, a time limit in seconds,
+    and among how many jobs the repeats are shared out."""
 
     options: tuple[str, ...] = ()
     time_limit_s: float | None = None
+    jobs: int = 1
 
 
 def scheduler_option(text: str) -> str:

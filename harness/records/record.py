@@ -57,7 +57,10 @@ def throttled(ranks: Iterable[AnyRank]) -> tuple[str, ...]:
 
 
 class AnyRepeat(Frozen, Generic[OneRank]):
-    """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes."""
+    """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes.
+
+    Without a batch system ``job`` names the session of several runs that took turns, and is None for a run by itself.
+    """
 
     number: int
     ranks: list[OneRank]

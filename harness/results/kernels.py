@@ -40,6 +40,7 @@ COLUMNS: dict[str, type] = {
     "stdev": float,
     "ci95": float,  # half-width of the rate's interval
     "values": list,  # the rate of each repeat
+    "jobs": list,  # as in rows.COLUMNS
     "bus_bytes_per_s": float,  # of messages only
     "p50_s": float,  # of a message, or of a step
     "p99_s": float,
@@ -105,7 +106,9 @@ def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
 
     if record.derived is None:
         return [row(size, {}) for size in kernel.sizes(sizes_of(spec).sizes, record.plan["world_size"])]
-    seen = {"transport_seen": record.transports[0]}
+    noted = [repeat.job for repeat in record.repeats]
+    jobs = rows.jobs_of(record.id, noted, record.variables.get("SLURM_JOB_ID"))
+    seen = {"transport_seen": record.transports[0], "jobs": jobs}
     return [row(figures.size, seen | _figures(figures)) for figures in record.derived]
 
 

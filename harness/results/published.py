@@ -35,11 +35,11 @@ _OTHER_NAMES = {
     "workers": "devices",
 }
 TEMPLATE = """\
-system,backend,nodes,img_per_s,stdev,devices_per_node,software,transport,model,batch_size,ps,data,source,note
-My cluster,horovod,1,221.4,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,my notebook,
-My cluster,horovod,8,1650.2,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,my notebook,
-My cluster,horovod,8,1661.9,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,my notebook,
-My cluster,parameter_server,8,1204.5,12.5,1,TensorFlow 2.21,grpc,resnet50,64,2,synthetic,my notebook,2 servers
+system,backend,nodes,img_per_s,stdev,devices_per_node,software,transport,model,batch_size,ps,data,job,source,note
+My cluster,horovod,1,221.4,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,,my notebook,
+My cluster,horovod,8,1650.2,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,Monday,my notebook,
+My cluster,horovod,8,1661.9,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,Tuesday,my notebook,
+My cluster,parameter_server,8,1204.5,12.5,1,TensorFlow 2.21,grpc,resnet50,64,2,synthetic,,my notebook,2 servers
 """
 SEE = "`harness list csv-template` prints a table that is right"
 
@@ -83,7 +83,8 @@ class Row(BaseModel):
 class Throughput(Row):
     """One throughput, in images per second over all ``devices``. ``stdev`` is over repeated runs, if known.
 
-    ``nodes`` or ``devices`` says the size. What is left out is not known; there is one device per node.
+    ``job`` tells the jobs of repeats apart, which else are of one job. ``nodes`` or ``devices`` says the size. What
+    is left out is not known; there is one device per node.
     """
 
     strategy: str = Field(min_length=1)
@@ -94,6 +95,7 @@ class Throughput(Row):
     devices_per_node: Count = None
     data: Literal["synthetic", "real", ""] = ""
     img_per_s: float = Field(gt=0)
+    job: str = ""
     stdev: Spread = None
 
     @model_validator(mode="after")
@@ -197,13 +199,17 @@ def frame(rows: Sequence[Row]) -> pandas.DataFrame:
     repeats: dict[Row, list[Row]] = {}
     for row in rows:
         repeats.setdefault(
-            row.model_copy(update={"img_per_s": 1.0}) if isinstance(row, Throughput) else row, []
+            row.model_copy(update={"img_per_s": 1.0, "job": ""}) if isinstance(row, Throughput) else row, []
         ).append(row)
     results = []
-    for alike in repeats.values():
+    for number, alike in enumerate(repeats.values()):
         result = alike[0].result()
+        result.pop("job", None)
         if len(alike) > 1 and isinstance(alike[0], Throughput):
-            summary = summarise([row.img_per_s for row in alike if isinstance(row, Throughput)])
+            every = [row for row in alike if isinstance(row, Throughput)]
+            summary = summarise([row.img_per_s for row in every])
+            # No two contenders share a job: nothing says that they took turns.
+            result["jobs"] = [f"{row.source} {number} {row.job}" for row in every]
             result |= {"img_per_s": summary.mean, "values": list(summary.values)}
             result |= {"stdev": summary.stdev, "ci95": summary.ci95}
         results.append(result)

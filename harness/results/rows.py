@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.differences import LENGTH
+from harness.analysis.ratios import ALONE
 from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.spec import OTHER_TRAINING, SYNTHETIC
@@ -61,6 +62,7 @@ COLUMNS: dict[str, type] = {
     "stdev": float,
     "ci95": float,
     "values": list,  # img/s of each repeat
+    "jobs": list,  # the job of each of these (see ``jobs_of``)
     "published_efficiency": float,  # where only an efficiency was published
     "published_base": int,  # the number of workers that it is relative to
     "step_p50_s": float,
@@ -156,6 +158,8 @@ _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2", "
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
+# The job of a repeat, "" for null, and a user's allocation, in a record's file as ``write`` leaves it.
+_JOB, _ALLOCATION = re.compile(rb'\n   "job": (?:null|"(.*)"),'), re.compile(rb'\n  "SLURM_JOB_ID": "(.*)"')
 # Lines of a record's file that no column of ``_common`` follows from; with a site that of the host is none either.
 _PER_RUN, _PER_RUN_AT_SITE = (
     re.compile(rf'\n  "(?:{_PER_JOB.pattern}{host})": ".*'.encode()) for host in ("", "|host")
@@ -175,11 +179,17 @@ def of_file(path: str) -> dict[str, Any]:
     """
     try:
         with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 (a Path costs more than the call)
-            parts = halves(stream.read())
+            data = stream.read()
     except OSError:  # which is said below
-        parts = None
+        data = b""
+    parts = halves(data)
+    head, _, repeats = data.partition(b'\n "repeats": [')
+    found = [
+        (match[1] or b"").decode() for match in _JOB.finditer(repeats)
+    ]  # what has only figures is read without repeats
+    allocation = _ALLOCATION.search(head)
     if parts is None:
-        return row(Record.read_figures(Path(path)), path)
+        return row(Record.read_figures(Path(path)), path, found)
     text, own = parts
     over_mpi = own.seen.transports[:1] if b'"transport": "mpi"' in text else ()
     key = (_PER_RUN_AT_SITE if own.site else _PER_RUN).sub(b"", text), own.site, over_mpi
@@ -187,12 +197,27 @@ def of_file(path: str) -> dict[str, Any]:
         if len(_commons) == _MOST_COMMONS:
             _commons.clear()
         _commons[key] = _common(Record.read_figures(Path(path)))
-    return joined_row(_commons[key], _own(own, path))
+    return joined_row(_commons[key], _own(own, path, jobs_of(own.id, found, allocation and allocation[1].decode())))
 
 
-def row(record: Record, source: Path | str) -> dict[str, Any]:
-    """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``)."""
-    return joined_row(_common(record), _own(record, source))
+def row(record: Record, source: Path | str, jobs: Sequence[str] = ()) -> dict[str, Any]:
+    """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``).
+
+    ``jobs`` are those of its repeats, if the record was read without these.
+    """
+    found = [repeat.job or "" for repeat in record.repeats] or jobs
+    allocation = record.variables.get("SLURM_JOB_ID")
+    return joined_row(_common(record), _own(record, source, jobs_of(record.id, found, allocation)))
+
+
+def jobs_of(run: str, noted: Sequence[str | None], allocation: str | None) -> list[str]:
+    """The job of each repeat of a ``run``, as its record has ``noted`` them. Repeats of one job share nodes and an hour.
+
+    Noted is the batch job, or the session of runs that took turns on one machine. Any other run is a job of its own, or
+    belongs to the user's ``allocation`` ($SLURM_JOB_ID), within which it took no turns with another run.
+    """
+    alone = f"{ALONE}{allocation}" if allocation else run
+    return [job or alone for job in noted]
 
 
 def joined_row(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +244,7 @@ def _common(record: Record) -> dict[str, Any]:
     return common
 
 
-def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
+def _own(record: Record | OwnFacts, source: Path | str, jobs: list[str]) -> dict[str, Any]:
     """The columns that a run has of its own: which one it is, and its figures."""
     derived, seen = record.derived, record.seen
     common = of_any_run(record, source, seen.hosts, seen.transports, seen.throttled)
@@ -230,6 +255,7 @@ def _own(record: Record | OwnFacts, source: Path | str) -> dict[str, Any]:
     return common | {
         "img_per_s": throughput.mean,
         "values": list(throughput.values),
+        "jobs": jobs if len(jobs) == len(throughput.values) else [record.id] * len(throughput.values),
         "step_p50_s": steps.p50_s,
         "step_p99_s": steps.p99_s,
         "transport_seen": seen.transports[0],

@@ -92,6 +92,7 @@ class Place:
     account: str | None = None
     job_options: tuple[str, ...] = ()
     time_limit: str | None = None
+    jobs: int | None = None
     hosts: Path | None = None
     output: Path | None = None
     port: int | None = None
@@ -102,8 +103,13 @@ class Place:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.queued and (self.job_options or self.account or self.time_limit):
-            given = {"-J": self.job_options, "--account": self.account, "--time-limit": self.time_limit}
+        given = {
+            "-J": self.job_options,
+            "--account": self.account,
+            "--time-limit": self.time_limit,
+            "--jobs": self.jobs,
+        }
+        if not self.queued and any(given.values()):
             raise self.no_batch_system(next(option for option, value in given.items() if value))
         if self.tag is not None and not re.fullmatch(r"[\w.+-]+", self.tag):
             raise InvalidInput(f"--tag {self.tag!r}: must be letters, digits, '_', '.', '+' and '-'")
@@ -144,7 +150,7 @@ class Place:
             limit_s = duration_s(self.time_limit) if self.time_limit is not None else None
         except ValueError as error:
             raise InvalidInput(f"--time-limit {self.time_limit}: {error}") from None
-        return JobOptions(tuple(map(scheduler_option, options)), limit_s)
+        return JobOptions(tuple(map(scheduler_option, options)), limit_s, self.jobs or 1)
 
     def no_batch_system(self, option: str) -> InvalidInput:
         where = f"at {self.site}" if self.site else "without --site"

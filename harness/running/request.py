@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.core.spec import RunSpec
-from harness.errors import HarnessError, Interrupted, RunFailed
+from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import slurm
 from harness.launch.script import BatchJob, JobOptions, Sharing, Step, script
@@ -113,6 +113,7 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
     working = ExitStack()
     try:
         for run in runs:
+            run.session = os.environ.get("SLURM_JOB_ID") or runs[0].folder.name if len(runs) > 1 else ""
             run.begin()
             working.enter_context(at_work(run.folder))
         for run in runs:
@@ -177,11 +178,17 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     for run in runs:
         groups[(run.plan.nodes, run.spec.device) if sharing == "nodes" else run.folder].append(run)
     # Round by round, so that a slow hour of the machine hits all runs alike.
-    rounds = [(group, zip_longest(*map(_steps, group))) for group in groups.values()]
-    shares = [
-        (group, tuple(step for number, steps in enumerate(of_group, 1) for step in in_turn(steps, number) if step))
-        for group, of_group in rounds
-    ]
+    shares = []
+    for group in groups.values():
+        rounds = [in_turn(steps, number) for number, steps in enumerate(zip_longest(*map(_steps, group)), 1)]
+        if options.jobs > max(1, len(rounds)):
+            raise InvalidInput(
+                f"--jobs {options.jobs}: there are {len(rounds)} repeats; give --repeats {options.jobs} or more"
+            )
+        parts: list[list[Step]] = [[] for _ in range(options.jobs)]
+        for number, steps in enumerate(rounds):
+            parts[number * options.jobs // len(rounds)] += filter(None, steps)
+        shares += [(group, tuple(part)) for part in parts]
     if sharing == "repeat":
         shares = [(group, (step,)) for group, steps in shares for step in steps]
         shares.sort(key=lambda share: share[1][0].repeat)
@@ -189,6 +196,9 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     for group, steps in shares:
         first, spec, nodes = group[0], group[0].spec, group[0].plan.nodes
         checks = tuple(step for run in group if run.preflight for step in _steps(run.preflight))
+        part = f"-{steps[0].repeat}" if options.jobs > 1 and steps else ""
+        if part and steps[0].repeat > 1:
+            checks = ()
         tag = first.folder.name.rpartition("-")[2]
         if len(group) > 1:
             title = f"{len(group)} runs compared on the same {nodes} nodes, repeats interleaved"
@@ -198,7 +208,7 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
             repeats = f"repeat {steps[0].repeat}" if len(steps) == 1 else f"{len(steps)} repeats"
             title = f"{spec.backend}, {spec.subject}, {spec.nodes} nodes with workers, {repeats}"
             name, folder = f"{spec.backend}-n{spec.nodes}-{tag}", first.folder
-        job = BatchJob(name, f"harness: {title}", folder, (*checks, *steps))
+        job = BatchJob(name, f"harness: {title}", folder, (*checks, *steps), part)
         gpus = max(run.spec.devices_per_node if run.spec.device == "cuda" else 0 for run in group)
         assert first.site
         jobs.append((job, script(job, first.site, options, gpus)))
@@ -230,7 +240,7 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
     Returns the script and the id, "" if not submitted. Raises RunFailed when the script cannot be written, or as
     ``slurm.submit`` does.
     """
-    repeat = f"-{job.steps[0].repeat}" if len(job.steps) == 1 else ""
+    repeat = job.part or (f"-{job.steps[0].repeat}" if len(job.steps) == 1 else "")
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
         path = write_atomically(job.folder / f"job{repeat}.sh", text)

@@ -53,6 +53,7 @@ class Run(ABC):
     site_name: str | None = None
     environment: environments.EnvironmentSpec | None = None
     started: str = ""
+    session: str = ""  # what the job of its repeats is called where runs take turns without a batch system
     tag: str = ""
     inputs: Any = None
     preflight: Run | None = None  # checks the nodes before
@@ -173,6 +174,8 @@ class Run(ABC):
         """Judge and keep what the processes, which all ended well, have reported. Raises RunFailed for a failed check."""
         ranks, checks = self.judge_ranks(watch)
         judged = {"number": number, "ranks": ranks, "checks": checks, "started": started, "ended": ended}
+        if self.session:
+            judged["job"] = self.session
         if hosts:
             judged |= {"job": hosts.job, "restart": hosts.restart, "nodes": [name for name, _ in hosts.nodes]}
         self.judged.append(judged)

@@ -23,6 +23,7 @@ from pydantic import Field
 
 from harness import kernels
 from harness.analysis.ab import Noise, Verdict, judge
+from harness.analysis.ratios import Sample
 from harness.core import backend as backends
 from harness.core.program import LAUNCHED, OF_PROGRAM, UNUSED, program_of
 from harness.core.spec import RunSpec
@@ -381,4 +382,12 @@ def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRec
         if record.problem:
             raise failed(record, run.folder)
     a, b = map(rates, records)
-    return {size: judge(a[size], b[size], comparison.difference, len(a)) for size in a}
+    # A verdict takes what both sides have done in the same jobs, which are all that there are.
+    jobs = []
+    for record in records:
+        assert isinstance(record, Record | KernelRecord | LaunchRecord)
+        jobs.append([repeat.job or comparison.schema_ for repeat in record.repeats])
+    return {
+        size: judge(Sample.of(a[size], jobs[0]), Sample.of(b[size], jobs[1]), comparison.difference, len(a))
+        for size in a
+    }

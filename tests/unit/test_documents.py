@@ -47,6 +47,7 @@ EXCLUDED: Entries = (
     ("*", "* --python PATH", "builds an environment again, with a Python that not every machine has"),
     ("*", "* -m pytest *", "is these tests"),
     ("*", "python benchmarks/law_*", "takes hours"),
+    ("docs/error-rates.md", "python benchmarks/error_rates.py", "takes half an hour: tests/unit/test_jobs.py"),
     ("*", "python benchmarks/kernel_peers.py*", "takes minutes, and programs that Debian has: docs/kernels.md"),
     ("*", "python3 benchmarks/gpu_check.py *", "is carried out by tests/unit/test_gpu_check.py"),
     ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/parity/test_split.py"),

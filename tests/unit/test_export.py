@@ -24,7 +24,7 @@ from tests import made
 from tests.conftest import ROOT, Harness
 
 REPOSITORY = "https://github.com/org/repo"
-LISTS = ("values", "joules_values")
+LISTS = ("values", "jobs", "joules_values")
 MLPERF_LOGGING = "mlperf-logging==4.1.68"
 
 

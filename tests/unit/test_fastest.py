@@ -56,10 +56,12 @@ def test_the_fastest_at_each_size_is_named_with_its_lead_its_cost_and_who_scales
         (2, "horovod", True),
     ]
     second = both.sizes[1].standings[1]
-    assert second.ratio.value == pytest.approx(1.4) and second.ratio.interval and second.ratio.interval[0] > 1.35
-    assert second.node_hours == pytest.approx(2 * 1e6 / 150 / 3600)
+    assert (
+        second.ratio.value == pytest.approx(1.4, rel=1e-3) and second.ratio.interval and second.ratio.interval[0] > 1.35
+    )
+    assert second.node_hours == pytest.approx(2 * 1e6 / 150 / 3600, rel=1e-3)
     assert both.scales and both.scales.decided and both.scales.base == 1
-    assert both.scales.best.point.efficiency == pytest.approx(210 / 220)
+    assert both.scales.best.point.efficiency == pytest.approx(210 / 220, rel=1e-3)
     text = said(TWO)
     assert text.startswith(
         "On daint:gpu (inception3, synthetic, batch 64 per device) Horovod on TensorFlow over MPI is fastest on 2 nodes: "
@@ -76,13 +78,13 @@ def test_what_noise_hides_is_undecided_with_one_number_of_repeats() -> None:
     rows = [run(2, around(100, 0.2), **SERVERS), run(2, around(120, 0.2, seed=2), **TORCH)]
     (only,) = race(rows).sizes
     assert not only.decided and [one.facets["backend"] for one in only.rivals] == ["parameter_server"]
-    assert only.repeats and 5 < only.repeats < 60
+    assert only.units and 5 < only.units < 60
     text = said(rows)
     assert (
         "it is undecided whether PyTorch over Gloo or parameter_server on TensorFlow over gRPC is fastest on 2 n"
         in text
     )
-    assert text.count(f"about {only.repeats} repeats") == 1
+    assert text.count(f"about {only.units} jobs") == 1
 
 
 def test_an_interval_that_leaves_out_one_but_decides_nothing_is_explained() -> None:
@@ -96,7 +98,7 @@ def test_an_interval_that_leaves_out_one_but_decides_nothing_is_explained() -> N
     assert "that interval would do for one size, but not where several are looked at" in said(rows)
 
 
-@pytest.mark.parametrize(("noise", "ratio"), [(0.03, 1.06), (0.05, 1.1), (0.02, 1.06)])
+@pytest.mark.parametrize(("noise", "ratio"), [(0.03, 1.06), (0.05, 1.1), (0.02, 1.07)])
 def test_the_repeats_that_would_decide_decide_and_no_fewer_would(noise: float, ratio: float) -> None:
     """At the same noise and with the same ratio, though the smaller size stays undecided."""
 
@@ -106,7 +108,7 @@ def test_the_repeats_that_would_decide_decide_and_no_fewer_would(noise: float, r
             [run(size, around(mean, noise, count, seed), **who) for seed, (size, mean, who) in enumerate(pairs)]
         )
 
-    needed = measured(4).sizes[-1].repeats
+    needed = measured(4).sizes[-1].units
     assert needed and measured(needed).sizes[-1].decided and not measured(needed - 1).sizes[-1].decided
     assert not measured(needed).sizes[0].decided
 
@@ -118,7 +120,7 @@ def test_all_that_is_undecided_takes_one_number_of_repeats() -> None:
         for mean, contender in ((100, SERVERS), (103, HOROVOD))
     ]
     text = said(noisy)
-    assert text.count("What would decide it") == 1 and text.count(" repeats of each contender on ") == 1
+    assert text.count("What would decide it") == 1 and text.count(" jobs of each contender on ") == 1
     assert "What would decide it" in text.split("\n\n")[0]
 
 
@@ -133,7 +135,7 @@ def test_contenders_within_five_percent_are_equal_and_need_no_more_repeats() -> 
     assert "What would decide it" not in text
 
 
-@pytest.mark.parametrize(("noise", "equal"), [(0.033, True), (0.034, False)])
+@pytest.mark.parametrize(("noise", "equal"), [(0.0325, True), (0.033, False)])
 def test_an_interval_that_ends_beyond_five_percent_is_not_equal(noise: float, equal: bool) -> None:
     (only,) = race([run(2, around(100, noise), **SERVERS), run(2, around(100, noise, seed=2), **TORCH)]).sizes
     interval = only.rivals[0].ratio.interval
@@ -146,8 +148,10 @@ def test_without_repeats_nobody_wins() -> None:
     assert race(rows).sizes[0].p is None and not race(rows).sizes[0].decided
     text = said(rows)
     assert "PyTorch over Gloo was fastest on 2 nodes when it was measured: it has 2.00 × the img/s of " in text
-    assert "but without two repeats of each that may be chance" in text
-    assert "What would decide it: 5 repeats of each contender on 2 nodes (`--repeats 5`)" in text
+    assert "but no repeats are known, so that may be chance" in text
+    assert (
+        "What would decide it: 3 jobs of each contender on 2 nodes (`--jobs 3` on a cluster, else as many runs)" in text
+    )
 
 
 def test_an_efficiency_that_cannot_be_is_doubted() -> None:

@@ -139,7 +139,7 @@ def test_published_and_measured_results_have_the_same_columns_and_types(tmp_path
     measured, taken, both = results.load([runs]), results.load(["reference"]), results.load([runs, "reference"])
     assert list(measured) == list(taken) == list(both) == list(results.COLUMNS)
     assert measured.dtypes.to_dict() == taken.dtypes.to_dict() == both.dtypes.to_dict()
-    assert [name for name, kind in both.dtypes.items() if str(kind) == "object"] == ["values", "joules_values"]
+    assert [name for name, kind in both.dtypes.items() if str(kind) == "object"] == ["values", "jobs", "joules_values"]
     assert len(both) == len(measured) + len(taken)
 
 

@@ -472,8 +472,10 @@ def test_plotly_is_given_text_not_markup() -> None:
 
 
 def test_the_answer_stands_first_then_the_verdict_with_its_table_and_what_was_not_equal(tmp_path: Path) -> None:
-    runs = [made.record("pytorch", n, (n * 100, n * 101)) for n in (1, 2)]
-    runs += [made.record("parameter_server", n, (n**0.5 * 100, n**0.5 * 101)) for n in (1, 2)]
+    runs = [made.record("pytorch", n, (n * 100, n * 101, n * 100.5), apart=True) for n in (1, 2)]
+    runs += [
+        made.record("parameter_server", n, (n**0.5 * 100, n**0.5 * 101, n**0.5 * 100.5), apart=True) for n in (1, 2)
+    ]
     made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
     first, verdict = made_page.sections[:2]
     (answer,) = first.answers

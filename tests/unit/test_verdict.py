@@ -78,7 +78,7 @@ def test_a_toolkit_that_keeps_its_efficiency_where_servers_lose_it_is_better_fro
         "Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.9"
     )
     assert "the scaling efficiency of the best parameter-server configuration (best of 1) on 128 nodes" in headline
-    assert headline.endswith("relative to 1 node; they part between 16 and 32 nodes.")
+    assert headline.endswith("relative to 1 node (5 jobs each); they part between 16 and 32 nodes.")
 
 
 def test_a_toolkit_that_loses_efficiency_is_worse() -> None:
@@ -106,14 +106,14 @@ def test_noise_that_hides_the_answer_is_said_with_what_it_takes_to_see_it() -> N
     rows = series(flat, noise=0.1, **SERVERS) + series(flat, noise=0.1, **HOROVOD)
     found = only(rows)
     assert (found.answer, found.reason) == ("cannot say", "too wide")
-    assert found.repeats and 20 < found.repeats < 200
+    assert found.units and 20 < found.units < 200
     text = said(rows)
     assert text.startswith(
         "Undecided on daint:gpu (inception3, synthetic): Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps "
     )
     assert "undecided on daint:gpu (inception3, synthetic, batch 64 per device): " in text and "cannot say" not in text
     assert (
-        f"about {found.repeats} repeats of each contender on "
+        f"about {found.units} jobs of each contender on "
         in fastest.answer(races(frame(rows)), verdict(frame(rows)))[-1]
     )
 
@@ -141,8 +141,9 @@ def test_without_repeats_nothing_can_be_said(count: int) -> None:
     values: Any = 100.0 if count == 0 else [100.0]
     rows = [run(size, values, **fields) for size in (1, 2) for fields in (SERVERS, HOROVOD)]
     found = only(rows)
-    assert (found.answer, found.reason, found.repeats) == ("cannot say", "no spread", None)
-    assert "there are no repeats, so its significance is unknown" in said(rows)
+    assert (found.answer, found.reason, found.units) == ("cannot say", "no spread", None)
+    why = "they ran in one job each" if count else "no repeats are known"
+    assert f"but {why}, so its significance is unknown" in said(rows)
 
 
 def test_one_common_size_says_nothing_about_scaling() -> None:
@@ -348,7 +349,7 @@ def test_several_devices_per_node_are_counted_as_workers() -> None:
     rows = series(lambda workers: 0.7 if workers > 8 else 1.0, sizes=sizes, devices_per_node=4, **SERVERS)
     rows += series(flat, sizes=sizes, devices_per_node=4, **HOROVOD)
     assert (
-        "on 32 workers (8 nodes), relative to 4 workers (1 node); they part between 8 workers (2 nodes) and 16"
+        "on 32 workers (8 nodes), relative to 4 workers (1 node) (5 jobs each); they part between 8 workers "
         in said(rows)
     )
 
@@ -401,10 +402,12 @@ def test_everything_published_together_cannot_say_either() -> None:
 def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> None:
     servers = {1: 100.0, 2: 199.0, 4: 260.0}
     records = [
-        made.record("parameter_server", size, [value, 1.01 * value, 0.99 * value]) for size, value in servers.items()
+        made.record("parameter_server", size, [value, 1.01 * value, 0.99 * value], apart=True)
+        for size, value in servers.items()
     ]
     records += [
-        made.record("horovod", size, [90.0 * size, 90.5 * size, 89.5 * size], transport="mpi") for size in servers
+        made.record("horovod", size, [90.0 * size, 90.5 * size, 89.5 * size], transport="mpi", apart=True)
+        for size in servers
     ]
     runs = made.save(tmp_path / "runs", records)
     done = harness("verdict", str(runs)).succeeded()

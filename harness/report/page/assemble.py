@@ -109,7 +109,8 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             "Throughput",
             [
                 "Images per second of all workers, on the best configuration at each size. Bars are 95 % confidence "
-                "intervals, dashed grey lines ideal scaling from each curve's smallest size; hollow markers are published "
+                "intervals of jobs or, with one job, of its repeats, dashed grey lines ideal scaling from each curve's "
+                "smallest size; hollow markers are published "
                 "results.",
                 lines.usual_terms(drawn),
             ],

@@ -26,7 +26,7 @@ SHOWN_LEFT_OUT = 100
 # interval are of the kind of the column before them.
 KINDS = {
     **dict.fromkeys(
-        ("workers", "nodes", "PS", "batch per device", "best of", "PS best of", "repeats", "runs"), "count"
+        ("workers", "nodes", "PS", "batch per device", "best of", "PS best of", "repeats", "runs", "jobs"), "count"
     ),
     **dict.fromkeys(("img/s", "± 95 % CI", "synthetic img/s", "files img/s", "PS img/s"), "img_per_s"),
     **dict.fromkeys(("size", "rate", "bus GB/s", "p50, ms", "J/img"), "figure"),

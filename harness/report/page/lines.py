@@ -107,8 +107,9 @@ class Line:
 
     def origin(self, configuration: Configuration) -> list[str]:
         """Repeats, dates, software, options, what carried the gradients, notes, and the sources of one configuration."""
-        runs, values = len(configuration.sources), len(configuration.sample.values)
-        repeats = f"{plural(values, 'repeat')} in {plural(runs, 'run')}" if values else "published mean"
+        jobs, values = len(configuration.sample.units), len(configuration.sample.values)
+        repeats = f"{plural(values, 'repeat')} in {plural(jobs, 'job')}" if values else "published mean"
+        repeats += ", interval within that job" if jobs == 1 < values else ""
         options = _told(configuration.options)
         transports = "; ".join(self.seen(configuration, "transport_seen"))
         sources = list(dict.fromkeys(configuration.sources))

@@ -42,7 +42,7 @@ def _numbers(value: float, ends: Interval | None) -> tuple[Cell, ...]:
 
 def points(lines: Sequence[Line]) -> Table:
     columns = ["backend", "workers", "img/s", *CI, "efficiency", *CI, "relative to", "configuration", "best of"]
-    columns += ["repeats", "nodes", "runs", "scaling", *WHERE, "date", "run or source"]
+    columns += ["repeats", "jobs", "nodes", "runs", "scaling", *WHERE, "date", "run or source"]
     rows: list[Row] = []
     for line in lines:
         for point in line.curve.points:
@@ -53,7 +53,8 @@ def points(lines: Sequence[Line]) -> Table:
                 *_numbers(point.img_per_s, point.interval),
                 *_numbers(point.efficiency, point.efficiency_interval),
                 plural(point.base.workers, "worker") if point.base else "",
-                *(line.tuned(best), len(point.tried), len(best.sample.values) or None, point.nodes or None),
+                *(line.tuned(best), len(point.tried), len(best.sample.values) or None),
+                *(point.jobs or None, point.nodes or None),
                 *(len(best.sources), line.curve.scaling, *_where(line)),
                 max(line.seen(best, "started"), default=None),
                 # A run's folder is named after its id.

@@ -61,8 +61,7 @@ def verdicts(found: Mapping[int, Verdict], spec: RunSpec) -> str:
         for name, each in zip(names, found.values(), strict=True)
     ]
     every = f" of all {len(found)} sizes together" if len(found) > 1 else ""
-    repeats = len(next(iter(found.values())).a.values)
-    return "\n".join([*lines, f"95 % CI{every}, {plural(repeats, 'repeat')} each"])
+    return "\n".join([*lines, f"95 % CI{every}, {_unit(next(iter(found.values())))}"])
 
 
 def clock(spec: RunSpec) -> str:
@@ -72,14 +71,21 @@ def clock(spec: RunSpec) -> str:
 def verdict(found: Verdict, clock: str = "") -> str:
     """One line: which side is faster and by how much, that there is no difference, or what would decide it."""
     means = f"A {found.a.mean:.2f} and B {found.b.mean:.2f} img/s{clock}"
-    return f"{_answer(found)} (95 % CI; {means}, {plural(len(found.a.values), 'repeat')} each)"
+    return f"{_answer(found)} (95 % CI; {means}, {_unit(found)})"
+
+
+def _unit(found: Verdict) -> str:
+    """``5 pairs in one allocation``, which is all that the verdict is about, or ``3 jobs, each with both sides``."""
+    if found.jobs > 1:
+        return f"{found.jobs} jobs, each with both sides"
+    return f"{plural(len(found.a.values), 'pair')} in one allocation"
 
 
 def _answer(found: Verdict) -> str:
     change = f"{100 * (found.ratio - 1):+.1f} % {interval(_changes(found), 1, 100)}".replace("-", "−")
     if found.answer == "undecided":
-        needed = _of_each(found.repeats)
-        return f"undecided: B differs from A by {change}; repeats to decide it, if this and the noise stay: {needed}"
+        needed, units = _of_each(found.units), "jobs" if found.jobs > 1 else "repeats"
+        return f"undecided: B differs from A by {change}; {units} to decide it, if this and the noise stay: {needed}"
     if found.answer == "no difference":
         return f"no difference larger than {math.ceil(1000 * found.largest) / 10:g} %: B differs from A by {change}"
     limits = _changes(found) if found.ratio > 1 else _changes(found, inverse=True)
@@ -128,7 +134,8 @@ def _figures(found: Verdict, rate: str) -> dict[str, Any]:
         "matters": found.matters,
         "slower": found.slower,
         "noise": found.noise.deviation,
-        "repeats_to_decide": found.repeats,
+        "units_to_decide": found.units,
+        "unit": _unit(found),
         "repeats_for_difference": found.repeats_for_difference,
         "a": {rate: found.a.mean, "values": found.a.values},
         "b": {rate: found.b.mean, "values": found.b.values},

@@ -384,6 +384,7 @@ def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[st
                 "median": statistics.median(sample.values) if sample.values else None,
                 "stdev": sample.stdev,
                 "repeats": len(sample.values) or None,
+                "jobs": len(sample.units) or None,
                 "efficiency_ci95": point.efficiency_interval,
                 "best": _configuration(point.best),
                 "best_of": len(point.tried),

@@ -12,7 +12,7 @@ from harness.analysis.verdict import MARGIN, Verdict
 from harness.core.text import listed, percent, plural
 from harness.report.text import verdict as verdicts
 from harness.report.text.table import prose, table
-from harness.report.text.verdict import QUESTION, TERMS, contender, lacking_repeats, ratio
+from harness.report.text.verdict import QUESTION, TERMS, contender, lacking_repeats, ratio, unit
 
 _SPEEDS = (
     "size",
@@ -27,7 +27,7 @@ _EFFICIENCIES = ("way of distributing", "scaling efficiency", "the best's / its 
 _VERSION = re.compile(r" \d[\w.+-]*")
 SMALLER = 4  # sizes that the answer names beside the largest one
 SUPERLINEAR = 1.1  # efficiency that no way of distributing has
-UNKNOWN = 5  # repeats that are asked for where nothing is known of the noise
+UNKNOWN = 3  # jobs that are asked for where nothing is known of the noise
 
 
 def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
@@ -61,12 +61,14 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     if lacking or verdict.answer != "cannot say":
         said.append(f"{QUESTION} {verdicts.headline(verdict)}")
     rankings = [ranking for ranking in (fastest, scales) if ranking and not ranking.decided and not ranking.equal]
-    # At which sizes, and how many repeats it takes there; None where that is not known.
-    undecided = [([ranking.base, ranking.workers], ranking.p is not None, ranking.repeats) for ranking in rankings]
-    undecided += [([size.workers for size in one.sizes], one.reason == "too wide", one.repeats) for one in lacking]
+    # At which sizes, and how many jobs or pairs it takes there; None where that is not known.
+    undecided = [([ranking.base, ranking.workers], ranking.p is not None, ranking.units) for ranking in rankings]
+    undecided += [([size.workers for size in one.sizes], one.reason == "too wide", one.units) for one in lacking]
     if undecided:
         of_nodes = all(ranking.workers == ranking.best.point.nodes for ranking in race.contested)
-        said.append(_would_decide(undecided, "node" if of_nodes else "worker"))
+        in_pairs = any(ranking.unit.pairs for ranking in rankings)
+        in_pairs |= any(size.efficiency_ratio.unit.pairs > 0 for one in lacking for size in one.sizes)
+        said.append(_would_decide(undecided, "node" if of_nodes else "worker", in_pairs))
     return said
 
 
@@ -130,6 +132,7 @@ def _cheapest(found: Cheapest) -> str:
     names = [_VERSION.sub("", who(each.standing)) for each in (first, second)]
     least = f"{first.joules.mean:.3g} against {second.joules.mean:.3g} J/img of {found.covers}"
     more = f"{names[1]} takes {ratio(second.ratio)} the energy of {names[0]} ({least})"
+    more += f" ({unit(second.ratio.unit, first.standing.facets['device'])})"
     if found.decided:
         return f"{names[0]} is cheapest in energy there: {more}."
     return f"It is undecided which is cheapest in energy there: {more}."
@@ -146,17 +149,18 @@ def _kept(ranking: Ranking) -> str:
 
 def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> str:
     """What is claimed: that the best ``does`` or ``did`` something, or that several are ``alike``; and its ``lead``."""
-    names = _contending(ranking)
+    names, of = _contending(ranking), unit(ranking.unit, ranking.best.facets["device"])
     if ranking.decided:
-        return f"{names[0]} {does}: it {lead}."
+        return f"{names[0]} {does}: it {lead}, {of}."
     if ranking.equal:
-        return f"{listed(names)} {alike}, to within {100 * MARGIN:g} %: {names[0]} {lead}."
+        return f"{listed(names)} {alike}, to within {100 * MARGIN:g} %: {names[0]} {lead}, {of}."
     if ranking.p is None:
-        return f"{names[0]} {did} when it was measured: it {lead}, but without two repeats of each that may be chance."
+        known = f"they ran in {of}" if ranking.unit.fewest else of
+        return f"{names[0]} {did} when it was measured: it {lead}, but {known}, so that may be chance."
     second = ranking.standings[1]
     alone = second in ranking.rivals and second.ratio.interval is not None and second.ratio.interval[0] > 1
     several = "; that interval would do for one size, but not where several are looked at" if alone else ""
-    return f"it is undecided whether {listed(names, 'or')} {does}: {names[0]} {lead}{several}."
+    return f"it is undecided whether {listed(names, 'or')} {does}: {names[0]} {lead}, {of}{several}."
 
 
 def _briefly(ranking: Ranking) -> str:
@@ -178,16 +182,18 @@ def _short(ranking: Ranking) -> list[str]:
     return short if len(set(short)) == len(names) else names
 
 
-def _would_decide(undecided: Sequence[tuple[Sequence[int], bool, int | None]], of: str) -> str:
+def _would_decide(undecided: Sequence[tuple[Sequence[int], bool, int | None]], of: str, in_pairs: bool) -> str:
     sizes = sorted({workers for at, _, _ in undecided for workers in at if workers})
     on = f"of each contender on {listed(sizes)} {of if sizes == [1] else f'{of}s'}"
     if not all(known for _, known, _ in undecided):
-        return f"What would decide it: {UNKNOWN} repeats {on} (`--repeats {UNKNOWN}`), or more if they scatter."
-    needed = [repeats for _, _, repeats in undecided if repeats]
+        how = f"`--jobs {UNKNOWN}` on a cluster, else as many runs"
+        return f"What would decide it: {UNKNOWN} jobs {on} ({how}), or more if they scatter."
+    needed = [units for _, _, units in undecided if units]
+    units = "repeats" if in_pairs else "jobs"
     if len(needed) < len(undecided):
-        return f"What would decide it: less noise; as it is, more than {MOST_REPEATS} repeats {on} would be needed."
+        return f"What would decide it: less noise; as it is, more than {MOST_REPEATS} {units} {on} would be needed."
     most = max(needed)
-    return f"What would decide it: about {most} repeats {on}, if the ratios stay as they are (`--repeats {most}`)."
+    return f"What would decide it: about {most} {units} {on}, if the ratios stay as they are (`--{units} {most}`)."
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -260,7 +266,7 @@ def _sureness(ranking: Ranking) -> str:
         return "best" if ranking.decided else ""
     if ranking.equal:
         return f"within {100 * MARGIN:g} %"
-    return "no repeats" if ranking.p is None else "undecided"
+    return "undecided" if ranking.p is not None else "one job" if ranking.unit.fewest else "no repeats"
 
 
 def _as_json(ranking: Ranking) -> dict[str, Any]:
@@ -270,7 +276,8 @@ def _as_json(ranking: Ranking) -> dict[str, Any]:
         "decided": ranking.decided,
         "equal": ranking.equal,
         "energy": ranking.cheapest and {"covers": ranking.cheapest.covers, "decided": ranking.cheapest.decided},
-        "repeats_to_tell": ranking.repeats if len(ranking.standings) > 1 else None,
+        "units_to_tell": ranking.units if len(ranking.standings) > 1 else None,
+        "unit": unit(ranking.unit, ranking.best.facets["device"]) if len(ranking.standings) > 1 else None,
         "standings": [
             {
                 **{name: one.facets[name] for name in CONTENDER},
@@ -288,6 +295,7 @@ def _as_json(ranking: Ranking) -> dict[str, Any]:
                 "ps": one.point.best.ps,
                 "best_of": len(one.point.tried),
                 "repeats": len(one.point.best.sample.values) or None,
+                "jobs": len(one.point.best.sample.units) or None,
             }
             for one in ranking.standings
         ],

@@ -93,12 +93,15 @@ def rule(comparison: ComparedResults) -> str:
     threshold = f"{100 * chosen.threshold:g} %"
     kinds = dict.fromkeys("rate" if pair.kernel else pair.unit for pair in comparison.pairs)
     rates = " or ".join(sorted(kinds))
+    one_job = {
+        f"; where {pair.judgement.reason}" for pair in comparison.pairs if pair.judgement.p and pair.judgement.reason
+    }
     energy = "; more (less) energy: the same per joule" if any(pair.energy for pair in comparison.pairs) else ""
     return (
-        f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log({rates}) of the repeats, "
+        f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log({rates}) of the jobs, "
         f"adjusted for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
         f"−{threshold} (+{threshold}); too noisy: no significant change, but the 95 % CI reaches −{threshold}; "
-        f"{rates.replace('rate', 'rates')} are geometric means of the repeats{energy}"
+        f"{rates.replace('rate', 'rates')} are geometric means of the jobs{energy}{''.join(sorted(one_job))}"
     )
 
 
@@ -237,7 +240,8 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
 def _side(name: str, total: SideTotal) -> str:
     without = f", {plural(total.without_number, 'run')} without a number" if total.without_number else ""
     return (
-        f"{name}: {plural(total.records, 'record')} with {plural(total.repeats, 'repeat')}{without}, "
+        f"{name}: {plural(total.records, 'record')} with {plural(total.repeats, 'repeat')} "
+        f"in {plural(total.jobs, 'job')}{without}, "
         f"on {', '.join(total.systems) or 'a machine without a name'}"
     )
 
@@ -285,7 +289,8 @@ def _outcome(pair: Pair) -> str:
     verdict = noisy if pair.verdict == "too noisy" else pair.verdict
     return (
         f"{verdict}: {change} (95 % CI {ci95}, p {p if p.startswith('<') else f'= {p}'}), "
-        f"{old} → {new}, {pair.old.repeats} and {plural(pair.new.repeats, 'repeat')}"
+        f"{old} → {new}, {pair.old.jobs} and {plural(pair.new.jobs, 'job')}"
+        + (f"; {pair.judgement.reason}" if pair.judgement.reason else "")
     )
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from harness.analysis.differences import LENGTH
-from harness.analysis.ratios import Ratio
+from harness.analysis.ratios import Ratio, Unit
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
 from harness.report.text import table
@@ -99,7 +99,7 @@ def _finding(one: ComparedContender, margin: float) -> str:
     last = one.sizes[-1]
     rate = f"At {_size(last)} it trains {ratio(last.throughput_ratio)} as many img/s"
     if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.efficiency_ratio.p is None):
-        rate += f"; nothing can be said of {unjudged}, measured without repeats"
+        rate += f"; nothing can be said of {unjudged}, measured in one job"
     return f"{found}: {_claim(one, margin)}. {rate}."
 
 
@@ -131,7 +131,7 @@ def _claim(one: ComparedContender, margin: float) -> str:
     keeps = (
         f"keeps {ratio(last.efficiency_ratio)} the scaling efficiency of the best "
         f"parameter-server configuration (best of {len(last.servers.tried)}) on {_size(last)}, "
-        f"relative to {_size(one.sizes[0])}"
+        f"relative to {_size(one.sizes[0])} ({unit(last.efficiency_ratio.unit, one.facets['device'])})"
     )
     if one.answer == "no difference":
         sizes = f"at {_size(first)}" if first is last else f"at every size from {_size(first)} to {_size(last)}"
@@ -170,7 +170,8 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
         case "no spread":
             last = one.sizes[-1]
             kept = " against ".join(percent(side.efficiency, None, 1) for side in (last.toolkit, last.servers))
-            missing = "no repeats are known" if facets["origin"] == "published" else "there are no repeats"
+            of = last.efficiency_ratio.unit
+            missing = f"they ran in {unit(of)}" if of.fewest else unit(of)
             said = (
                 f"{toolkit} keeps {last.efficiency_ratio.value:.3f} × the scaling efficiency of the best parameter servers "
                 f"on {_size(last)} ({kept}, relative to {_size(one.sizes[0])}), "
@@ -182,7 +183,8 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
             widest = one.judged[widths.index(max(widths))]
             said = (
                 f"{toolkit} keeps {ratio(widest.efficiency_ratio)} the scaling efficiency of the best parameter servers "
-                f"on {_size(widest)}, which neither differs from 1 nor lies within 1 ± {100 * margin:g} %"
+                f"on {_size(widest)} ({unit(widest.efficiency_ratio.unit, facets['device'])}), which neither differs "
+                f"from 1 nor lies within 1 ± {100 * margin:g} %"
             )
             return said, ""
     differs = one.indication.differs if one.indication else None
@@ -194,7 +196,7 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
         nearest = f"they were only measured with {differs['training'][1]}, which is another training"
     else:
         nearest = f"the nearest ones differ in {_differing(differs)}"
-    wanted = f"parameter servers on {where(facets, batch=True)}, with repeats, to compare {toolkit} with"
+    wanted = f"parameter servers on {where(facets, batch=True)}, in several jobs, to compare {toolkit} with"
     return f"no parameter servers were measured like {toolkit}: {nearest}", wanted
 
 
@@ -251,6 +253,17 @@ def _size(one: AtSize) -> str:
     return size(one.workers, one.toolkit.nodes)
 
 
+def unit(found: Unit, device: str = "") -> str:
+    """``3 jobs each``, ``5 pairs in one allocation``: what chance is counted in; emulated devices are one host's."""
+    where = ", emulated on one host" if device.startswith("emulated:") else ""
+    if found.pairs:
+        return f"{plural(found.pairs, 'pair')} in one allocation{where}"
+    if not found.fewest:
+        return "no repeats are known"
+    each = f"{found.fewest} to {found.most} jobs each" if found.fewest < found.most else f"{found.fewest} jobs each"
+    return (each if found.most > 1 else "one job each") + where
+
+
 def ratio(found: Ratio) -> str:
     """``1.17 × [0.71, 1.93]``; bounds far from 1 have the digits that say something: ``[0.0032, 1144]``."""
     bounds = (
@@ -289,7 +302,9 @@ def mark(size: AtSize, first: bool) -> str:
     """How the toolkit differs at this size, in a word or two."""
     if first:
         return "(baseline)"
-    return "no repeats" if size.efficiency_ratio.p is None else size.direction or "not significant"
+    if size.efficiency_ratio.p is None:
+        return "one job" if size.efficiency_ratio.unit.fewest else "no repeats"
+    return size.direction or "not significant"
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -312,7 +327,7 @@ def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
         "finding": _finding(one, margin),
         "base_workers": one.sizes[0].workers if one.sizes else None,
         "parts_between_workers": one.parts,
-        "repeats_to_tell": one.repeats,
+        "units_to_tell": one.units,
         "sizes": [
             {
                 "workers": size.workers,
@@ -325,6 +340,7 @@ def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
                         "ps": side.best.ps,
                         "best_of": len(side.tried),
                         "repeats": len(side.best.sample.values) or None,
+                        "jobs": len(side.best.sample.units) or None,
                     }
                     for name, side in (("toolkit", size.toolkit), ("parameter_servers", size.servers))
                 },
@@ -333,6 +349,7 @@ def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
                 "img_per_s_ratio": size.throughput_ratio.value,
                 "img_per_s_ratio_ci95": size.throughput_ratio.interval,
                 "p": size.efficiency_ratio.p,
+                "unit": unit(size.efficiency_ratio.unit, one.facets["device"]),
                 "significant": size.significant,
             }
             for size in one.sizes
