@@ -30,7 +30,7 @@ def test_within_the_window_there_are_only_steps_and_it_closes_when_all_devices_a
     monkeypatch.setattr(loop, "time", seen.time)
     monkeypatch.setattr(loop, "traffic", seen.traffic)
     monkeypatch.setattr(loop, "cores", seen.cores)
-    window = loop.measure(seen.trainer, 1, 2, seen.announce, seen.meter, Path("run"))
+    window = loop.measure(seen.trainer, 1, 2, seen.announce, seen.meter, None, Path("run"))
     calls = [(name.split(".")[-1], args) for name, args, _ in seen.mock_calls]
     order = [f"{name} {args[0]}" if name == "take" else name for name, args in calls]
     assert order == WARMUP + OPENING + STEPS + CLOSING + AFTERWARDS

@@ -80,7 +80,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., s
     def repeat(run: Run, number: int, on_progress: Any) -> None:
         if run.spec.nodes == 2:
             raise RunFailed("rank 1 exited with 1\n    the end of its log")
-        run.judged.append({"ranks": [SimpleNamespace(window_s=0.02)]})
+        run.judged.append({"ranks": [SimpleNamespace(window_s=0.02, marks_s=[0.0, 0.02])]})
 
     for name, does in {"begin": lambda run: None, "repeat": repeat, "finish": lambda run, error=None: None}.items():
         monkeypatch.setattr(Run, name, does)

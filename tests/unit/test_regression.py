@@ -528,7 +528,7 @@ def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished],
     made.save(tmp_path / "failed", [made.record(status="failed")])
     made.save(tmp_path / "tampered", [made.record(day=1)])
     (file,) = (tmp_path / "tampered").glob("*/record.json")
-    file.write_text(file.read_text().replace('"window_s":', '"window_s":1'))
+    made.tampered(file)
     for arguments, message in [
         (["empty", "old"], "OLD holds no records"),
         (["old", "empty"], "NEW holds no records"),

@@ -256,7 +256,8 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     watch = SimpleNamespace(followed=processes, first_error=lambda: None)
     hosts = Hosts([("nid1", "nid1")], "2026-01-01T00:00:10+00:00")
     monkeypatch.setattr(collect, "_watch", lambda run, number, ended: (watch, hosts))
-    window = {"ranks": [SimpleNamespace(window_s=64.0)]}
+    marks_s = [64.0 * step / run.spec.steps for step in range(run.spec.steps + 1)]
+    window = {"ranks": [SimpleNamespace(window_s=64.0, marks_s=marks_s)]}
     monkeypatch.setattr(Measurement, "judge", lambda run, number, *more: run.judged.append(window))
     heard: list[tuple[int, str, str]] = []
 
