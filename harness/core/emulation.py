@@ -30,6 +30,7 @@ MOST_LATE = 0.02  # sum of all delays of a rank beyond its deadlines, against it
 MOST_LATE_P99_S = 0.002  # 99th percentile of a rank's delays
 MOST_RESENT = 0.001  # of the TCP segments that were sent
 MACHINE, DEVICE, LINKS = KEPT_UP = ("machine_kept_up", "device_kept_time", "links_kept_segments")  # names of the checks
+STEADY = "steady_steps"
 
 
 class Step(Frozen):
@@ -175,8 +176,9 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
 
 
 def remedy(failed: Collection[str]) -> list[str]:
-    """What to do when checks of these names have failed: one clause if any is of ``kept_up``, else none."""
-    return ["take a larger --dilation, with links slower by as much"] if set(KEPT_UP) & set(failed) else []
+    """What to do when checks of these names have failed, a clause each."""
+    late = ["take a larger --dilation, with links slower by as much"] if set(KEPT_UP) & set(failed) else []
+    return late + ["give more --steps"] * (STEADY in failed)
 
 
 def system(spec: RunSpec, device: str, link_bytes_per_s: float | None) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
 from harness.core import fingerprint, statistics
-from harness.core.emulation import Kept, kept_up
+from harness.core.emulation import STEADY, Kept, kept_up
 from harness.core.fingerprint import Fingerprint
 from harness.core.spec import SYNTHETIC, Frozen, RunSpec
 from harness.records.disturbance import Disturbance, WatchedRank
@@ -35,8 +35,6 @@ from harness.records.record import (
     vouched_for,
 )
 from harness.worker.steady import LIMIT, steadiness, step_s
-
-STEADY = "steady_steps"  # the name of the check
 
 
 class RankTraffic(Frozen):

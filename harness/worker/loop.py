@@ -2,11 +2,11 @@
 
 Every backend trains through this function, so img/s means the same for all of them:
 
-    img/s of a repeat = workers × images per device and step × steps / window
+    img/s of a repeat = workers × images per device and step / time of a steady step
 
-The window opens after a barrier of all workers and closes after a second one, which a worker enters only when its device
-has finished the last step. Each worker reads one monotonic clock of its own; no clocks of different hosts are compared.
-The window of the repeat is the longest one of all workers.
+which follows from the marks that are taken here (``steady.py``). The window opens after a barrier of all workers and closes
+after a second one, which a worker enters only when its device has finished the last step. Each worker reads one monotonic
+clock of its own; no clocks of different hosts are compared.
 """
 
 from __future__ import annotations

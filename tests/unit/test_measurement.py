@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import pytest
 
-from harness.core.emulation import Kept
+from harness.core.emulation import STEADY, Kept
 from harness.records import measurement
 from harness.records.measurement import judge
 from harness.records.record import Check
@@ -71,5 +71,5 @@ def test_an_emulated_window_that_trends_does_not_count() -> None:
 
     assert check(10.5, 16.4, 16.5, 17.7, 20.1, 20.4).passed is False
     steady = check(10.5, 14.4, 14.5, 14.4, 14.3, 14.4)
-    assert (steady.name, steady.passed) == (measurement.STEADY, True)
+    assert (steady.name, steady.passed) == (STEADY, True)
     assert check(14.4, 14.4, 14.4).detail == "too few steps to tell whether they are steady"
