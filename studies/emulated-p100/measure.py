@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -100,8 +101,15 @@ def parts(file: Path) -> Iterator[Part]:
 
 
 def call(*command: str) -> int:
+    """The exit code of a command. Who interrupts this, or ends it, waits until the command has ended in good order."""
     print("$", *command, flush=True)
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            raise
 
 
 def measure(part: Part, state: str, output: Path, again: bool) -> int:
@@ -150,6 +158,8 @@ def main() -> int:
     parser.add_argument("--anew", action="store_true", help="measure what is in results/, too")
     parser.add_argument("--list", action="store_true", help="print the parts, and measure nothing")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script's "&" has it ignored
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = {file: [part for part in parts(file) if fnmatchcase(part.name, options.only)] for file in options.file}
     if options.list:
         print("\n".join(part.name for of_file in chosen.values() for part in of_file))
@@ -165,8 +175,10 @@ def main() -> int:
             for part in of_file:
                 if not options.anew and (MEASURED / part.place).is_dir() and not (output / part.name).exists():
                     shutil.copytree(MEASURED / part.place, output / part.name)
-                worst = max(worst, measure(part, options.state, output, options.retry_failed))
-                keep(part, output)
+                try:
+                    worst = max(worst, measure(part, options.state, output, options.retry_failed))
+                finally:
+                    keep(part, output)
         finally:
             call(*CLUSTER, "down", *state)
     return worst
