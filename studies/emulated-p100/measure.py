@@ -5,9 +5,9 @@
 A FILE is a study of `harness study` with one field more in its tables: ``links``, rates in GB/s of the device's time. Time
 is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
 study of their own, in DIR, which --list lists; the links are measured before and after it. Whatever is interrupted goes on
-where it was, and what is in results/experiments/emulated-p100 is taken as measured, unless --anew. What completed is kept
-in DIR/kept, with all bytes in whole, on more nodes than most can be measured on in large, with fewer bytes in scaled:
-records, without logs and without the names of this machine's folders, and which points they are.
+where it was, and what is in results/experiments is taken as measured, unless --anew. What completed is kept
+in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are. Steady
+points are in steady, others with all bytes in whole, on more nodes than most in large, with fewer bytes in scaled.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ from harness.records.measurement import Record
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-MEASURED = ROOT / "results" / "experiments" / "emulated-p100"
+EXPERIMENTS = ROOT / "results" / "experiments"
+MEASURED = EXPERIMENTS / "emulated-p100"
+STEADY = (
+    "steady-8",
+    "again",
+    "steps",
+    "steady-32",
+    "steady-128",
+)  # the studies of steady steps, which steady.py analyses
 FILES = [
     HERE / f"{name}.toml"
     for name in (
-        *("steady-8", "steps", "steady-32", "steady-128"),
+        *STEADY,
         *("inception3", "invariance", "servers", "control", "rates", "resnet50", "large", "daint"),
     )
 ]
@@ -76,8 +84,10 @@ class Part(NamedTuple):
     @property
     def place(self) -> Path:
         """Where its records are kept. Who scales best is asked of points with all bytes, on sizes that almost all have."""
+        if self.name.startswith(STEADY):
+            return Path("steady", self.name)
         kind = "scaled" if self.links.bytes_scale < 1 else "large" if self.nodes > COMPLETE else "whole"
-        return Path(kind, self.name)
+        return Path("emulated-p100", kind, self.name)
 
     def toml(self) -> str:
         """Its study file. Strings, numbers and lists of them are the same in JSON."""
@@ -173,8 +183,8 @@ def main() -> int:
             if code := call(*CLUSTER, "up", *state, "--nodes", str(nodes), "--rate", "1gbit"):
                 return code
             for part in of_file:
-                if not options.anew and (MEASURED / part.place).is_dir() and not (output / part.name).exists():
-                    shutil.copytree(MEASURED / part.place, output / part.name)
+                if not options.anew and (EXPERIMENTS / part.place).is_dir() and not (output / part.name).exists():
+                    shutil.copytree(EXPERIMENTS / part.place, output / part.name)
                 try:
                     worst = max(worst, measure(part, options.state, output, options.retry_failed))
                 finally:

@@ -42,10 +42,10 @@ def test_points_that_want_the_same_links_are_a_study_of_their_own(tmp_path: Path
 
 def test_what_is_in_results_is_known_as_points_of_the_study() -> None:
     parts = {part.name: part for file in measure.FILES for part in measure.parts(file)}
-    for folder in filter(Path.is_dir, measure.MEASURED.glob("*/*")):
+    for folder in filter(Path.is_dir, [*measure.MEASURED.glob("*/*"), *measure.EXPERIMENTS.glob("steady/*")]):
         notes = StudyNotes.read(folder)
         study = Study.model_validate({"name": folder.name, "matrix": parts[folder.name].tables})
-        assert folder == measure.MEASURED / parts[folder.name].place
+        assert folder == measure.EXPERIMENTS / parts[folder.name].place
         asked = {point.id for point in study.points(lambda _: "cpu")}
         assert notes
         assert {file.parent.name for file in folder.glob("*/record.json")} <= {

@@ -1,0 +1,412 @@
+"""What steady steps say: who wins where the same was searched on both sides, and what a step needs to be one.
+
+    .venv/bin/python studies/emulated-p100/steady.py RESULTS [-o DIR]
+
+RESULTS are the records that measure.py keeps in ``steady``. The page is printed, or written with its data into DIR;
+``steady.md.j2`` is the page. docs/experiments.md has the questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import math
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from measure import HERE, STEADY, parts
+from predictions import by_law, complete
+from predictions import points as study_points
+
+from harness.analysis.verdict import MARGIN
+from harness.core import backend as backends
+from harness.core.emulation import emulation, profile
+from harness.core.spec import RunSpec
+from harness.core.text import plural, template
+from harness.errors import HarnessError, InvalidInput
+from harness.prediction.law import law
+from harness.prediction.law import profile as network
+from harness.prediction.parameters import PAYLOAD
+from harness.records.measurement import Record
+from harness.results import experiment
+from harness.results.experiment import Answer, Finding
+from harness.running.notes import StudyNotes
+
+TOOLKITS = ("pytorch", "horovod", "caffe2")
+AS_2017 = {8: 2, 16: 4, 32: 12, 64: 40, 128: 116}  # servers that were published to be best on Piz Daint, by nodes
+# What is searched on the servers' side: slices or whole tensors, 2017's number of them or another one, and the order.
+KINDS = {
+    (False, True, "none"): "whole, 2017's number, no order",
+    (False, True, "forward"): "whole, 2017's number, in order",
+    (False, False, "none"): "whole, on every node, no order",
+    (False, False, "forward"): "whole, on every node, in order",
+    (True, False, "none"): "slices, no order",
+    (True, False, "forward"): "slices, in order",
+}
+REPLICAS = "replicas"
+WINDOWS = (1, 2, 4, 8, 16)
+
+
+class Point(NamedTuple):
+    """A configuration with all its repeats. Times are seconds of the device; ``links`` are GB/s each way.
+
+    ``steps_s`` has the durations of each repeat's steps after the barrier, the mean of all ranks, of which the first
+    ``left_out`` are not part of its steady step. ``step_s`` is the mean of those of all repeats. ``host_s`` is how much
+    longer one step took than the device computes where nothing else is waited for: what processors do, over the dilation.
+    """
+
+    study: str
+    links: float
+    spec: RunSpec
+    step_s: float
+    each_s: tuple[float, ...]
+    steps_s: tuple[tuple[float, ...], ...]
+    left_out: tuple[int, ...]
+    law_s: float
+    lines_s: float
+    written_before: bool | None
+
+    @property
+    def ps(self) -> int:
+        return int(self.spec.options.get("ps") or 0)
+
+    @property
+    def kind(self) -> str:
+        """What is searched: one of ``KINDS``, replicas, "toolkit", or the control of collectives in TensorFlow."""
+        options, backend = self.spec.options, self.spec.backend
+        if backend == "distributed_replicated":
+            return REPLICAS
+        if not self.ps:
+            return "toolkit" if backend in TOOLKITS else "control"
+        sliced = options["placement"] == "partitioned"
+        return KINDS[sliced, not sliced and self.ps == AS_2017[self.spec.nodes], options["order"]]
+
+    @property
+    def way(self) -> str:
+        spec = self.spec
+        name = f"{spec.backend}:{spec.framework}" if spec.backend == "horovod" else spec.backend
+        return f"{name} over {spec.transport}" + (f", {self.ps} ps, {self.kind}" if self.ps else "")
+
+    @property
+    def label(self) -> str:
+        return f"{plural(self.spec.nodes, 'node')}, {self.links:g} GB/s: {self.way}"
+
+
+class Cell(NamedTuple):
+    """Links of a rate and a number of nodes: the toolkits, and the fastest servers of each kind that was searched."""
+
+    links: float
+    nodes: int
+    toolkits: list[Point]
+    servers: dict[str, Point]
+
+    @property
+    def toolkit(self) -> Point:
+        return min(self.toolkits, key=step)
+
+    @property
+    def best(self) -> Point:
+        return min(self.servers.values(), key=step)
+
+    @property
+    def name(self) -> str:
+        return f"{plural(self.nodes, 'node')} with {self.links:g} GB/s"
+
+
+def step(point: Point) -> float:
+    return point.step_s
+
+
+class Spread(NamedTuple):
+    """How far repeats of one emulation on this host agree: one relative standard deviation, and its degrees of freedom."""
+
+    deviation: float
+    freedom: int
+
+    def interval(self, ratio: float, repeats: Sequence[int]) -> tuple[float, float]:
+        """Of a ratio of two steps of so many repeats each, at 95 %."""
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self.freedom, 0.975)) * self.deviation * math.sqrt(sum(1 / count for count in repeats))
+        return ratio * math.exp(-half), ratio * math.exp(half)
+
+
+def spread(points: Iterable[Point]) -> Spread | None:
+    """From all points with several repeats; None without one."""
+    several = [point for point in points if len(point.each_s) > 1]
+    freedom = sum(len(point.each_s) - 1 for point in several)
+    squares = sum((value / point.step_s - 1) ** 2 for point in several for value in point.each_s)
+    return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
+
+
+# --- reading ---
+
+
+@cache
+def first_written() -> dict[tuple[str, str], datetime]:
+    """When each prediction was committed first, by links and id; empty where git does not know."""
+    file = "studies/emulated-p100/predictions.csv"
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=HERE.parents[1], capture_output=True, text=True, check=True
+        ).stdout
+
+    written: dict[tuple[str, str], datetime] = {}
+    try:
+        for line in git("log", "--reverse", "--format=%H %cI", "--", file).splitlines():
+            commit, when = line.split()
+            for row in csv.DictReader(io.StringIO(git("show", f"{commit}:{file}"))):
+                written.setdefault((row["links_gb_per_s"], row["id"]), datetime.fromisoformat(when))
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return written
+
+
+def read(folders: Iterable[Path]) -> list[Point]:
+    """The points of the studies' folders among these, each with its kept records. Raises InvalidInput."""
+    known = {part.name: part for file in STEADY for part in parts(HERE / f"{file}.toml")}
+    points = []
+    for folder in folders:
+        notes, part = StudyNotes.read(folder), known.get(folder.name)
+        if not notes or not part:
+            continue
+        asked = {point.id: point for point in study_points(part.name, part.tables)}
+        for entry in notes.points:
+            files = [folder / run / Record.file_name for run in entry.runs]
+            for record in (Record.read(file) for file in files if file.exists() and entry.id in asked):
+                points.append(_point(part.name, part.links.rate, entry.id, record, complete(asked[entry.id].spec)))
+    if not points:
+        raise InvalidInput(f"{', '.join(map(str, folders))}: no steady points in there")
+    return sorted(points, key=lambda point: (point.spec.nodes, point.links, point.kind, point.way, point.study))
+
+
+def _point(study: str, links: float, identity: str, record: Record, spec: RunSpec) -> Point:
+    assert record.derived and record.derived.steady
+    steps_s = []
+    for repeat in record.repeats:
+        marks_s = [fmean(marks) / spec.dilation for marks in zip(*(rank.marks_s for rank in repeat.ranks), strict=True)]
+        steps_s.append(tuple(after - before for before, after in pairwise(marks_s)))
+    each_s = tuple(spec.global_batch / value for value in record.derived.img_per_s.values)
+    device, exchange = emulation(spec), backends.backend(spec.backend).exchange
+    assert device and exchange
+    whole = spec.model_copy(update={"bytes_scale": 1.0})
+    lines = law(exchange(whole), network(spec.model))
+    written = first_written().get((f"{links:g}", identity))
+    return Point(
+        study,
+        links,
+        spec,
+        fmean(each_s),
+        each_s,
+        tuple(steps_s),
+        tuple(each.left_out for each in record.derived.steady),
+        by_law(spec)(links)[0],
+        lines.two_lines_s(spec.nodes, device.step_s, device.forward_share, links * 1e9 * PAYLOAD),
+        None if not first_written() else written is not None and written < datetime.fromisoformat(record.started),
+    )
+
+
+def cells(points: Sequence[Point]) -> list[Cell]:
+    """Those with toolkits and servers. The control of steps has another question."""
+    places: dict[tuple[int, float], list[Point]] = {}
+    for point in points:
+        if not point.study.startswith("steps"):
+            places.setdefault((point.spec.nodes, point.links), []).append(point)
+    found = []
+    for (nodes, links), here in sorted(places.items()):
+        toolkits = [point for point in here if point.kind == "toolkit"]
+        servers = {
+            kind: min((point for point in here if point.kind == kind), key=step)
+            for kind in dict.fromkeys(point.kind for point in here if point.ps)
+        }
+        if toolkits and servers:
+            found.append(Cell(links, nodes, toolkits, servers))
+    return found
+
+
+# --- the questions ---
+
+
+def ratio_of(slow: Point, fast: Point, known: Spread | None) -> tuple[float, tuple[float, float] | None]:
+    """How many times longer the step of ``slow`` takes, and the interval of repeatability."""
+    ratio = slow.step_s / fast.step_s
+    return ratio, known and known.interval(ratio, [len(slow.each_s), len(fast.each_s)])
+
+
+def compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]], name: str, question: str) -> Finding:
+    """Whether the fastest toolkit is faster than certain servers of each cell by more than ``MARGIN``."""
+    known = spread(points)
+    if not chosen:
+        return Finding(name, question, "cannot say", "Not measured.", {})
+    ratios = {cell.name: ratio_of(servers, cell.toolkit, known) for cell, servers in chosen}
+    beaten = [cell for cell, (_, limits) in ratios.items() if limits and limits[0] > 1 + MARGIN]
+    level = [cell for cell, (_, limits) in ratios.items() if limits and limits[1] <= 1 + MARGIN]
+    searched = "; ".join(
+        f"on {cell.name} {ratios[cell.name][0]:.2f} × ({servers.way}; fastest of {len(cell.toolkits)} toolkits: "
+        f"{cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
+        for cell, servers in chosen
+    )
+    because = (
+        f"A step takes so many times as long with servers: {searched}. "
+        f"Certainly by more than {MARGIN:.0%} on {len(beaten)} of {len(ratios)}, certainly not on {len(level)}."
+    )
+    answer: Answer = "yes" if len(beaten) == len(ratios) else "no" if level else "cannot say"
+    figures = {cell: ratio for cell, (ratio, _) in ratios.items()}
+    return Finding(name, question, answer, because, figures)
+
+
+def as_2017(points: Sequence[Point]) -> Finding:
+    kind = KINDS[False, True, "none"]
+    chosen = [(cell, cell.servers[kind]) for cell in cells(points) if kind in cell.servers]
+    question = "Do MPI-based toolkits train faster than servers as in 2017: whole tensors, 2017's number, in no order?"
+    return compared(points, chosen, "as_2017", question)
+
+
+def best_servers(points: Sequence[Point]) -> Finding:
+    chosen = [(cell, cell.best) for cell in cells(points)]
+    question = "Do MPI-based toolkits train faster than the fastest servers, whole or in slices, of those searched?"
+    return compared(points, chosen, "best_servers", question)
+
+
+def torchs_are_tensorflows(points: Sequence[Point]) -> Finding:
+    """Steps of the same servers, placement, number and order, by both frameworks."""
+    question = "Do PyTorch's servers take as long as TensorFlow's, to within 5 %?"
+    pairs = [
+        (one, other)
+        for one in points
+        for other in points
+        if (one.spec.backend, other.spec.backend) == ("torch_parameter_server", "parameter_server")
+        and (one.study, one.links, one.spec.nodes, one.ps, one.kind)
+        == (other.study, other.links, other.spec.nodes, other.ps, other.kind)
+    ]
+    if not pairs:
+        return Finding("torchs_are_tensorflows", question, "cannot say", "Not measured.", {})
+    off = {f"{one.label}": one.step_s / other.step_s - 1 for one, other in pairs}
+    worst = max(off, key=lambda label: abs(off[label]))
+    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
+    return Finding(
+        "torchs_are_tensorflows", question, "yes" if abs(off[worst]) <= MARGIN else "no", because, {"worst": off[worst]}
+    )
+
+
+def window_s(point: Point, steps: int) -> float:
+    """The mean of the first steps after the barrier, which a window of so many has."""
+    return fmean(fmean(of_repeat[:steps]) for of_repeat in point.steps_s)
+
+
+def control(points: Sequence[Point]) -> list[Point]:
+    """Windows of 16 steps, of which shorter ones are the beginning."""
+    return [point for point in points if point.study.startswith("steps")]
+
+
+def steps_matter(points: Sequence[Point]) -> Finding:
+    question = "Is the mean of a short window a steady step?"
+    long = control(points)
+    if not long:
+        return Finding("steps_matter", question, "cannot say", "Not measured.", {})
+    off = {(point.label, steps): window_s(point, steps) / point.step_s - 1 for point in long for steps in WINDOWS}
+    worst = {steps: max((value for (_, of), value in off.items() if of == steps), key=abs) for steps in WINDOWS}
+    because = "With " + ", ".join(f"{steps} steps it is off by {worst[steps]:+.1%}" for steps in WINDOWS) + " at most."
+    answer: Answer = "yes" if abs(worst[1]) < 0.02 else "no"
+    return Finding("steps_matter", question, answer, because, {f"{steps} steps": worst[steps] for steps in WINDOWS})
+
+
+def the_drop(points: Sequence[Point]) -> Finding:
+    question = (
+        "Does a step become much longer from 64 to 128 nodes with whole tensors, and not with slices or an allreduce?"
+    )
+    growth, said = {}, []
+    for cell in cells(points):
+        after = next((other for other in cells(points) if (other.links, other.nodes) == (cell.links, 128)), None)
+        if cell.nodes == 64 and after:
+            pairs = {"an allreduce": (cell.toolkit, after.toolkit)}
+            pairs |= {
+                kind: (cell.servers[kind], after.servers[kind]) for kind in cell.servers.keys() & after.servers.keys()
+            }
+            for way, (few, many) in pairs.items():
+                growth[f"{way}, {cell.links:g} GB/s"] = many.step_s / few.step_s
+                said.append(f"{way} with {cell.links:g} GB/s {many.step_s / few.step_s:.2f} × as long")
+    if not growth:
+        return Finding("the_drop", question, "cannot say", "Not measured.", {})
+    return Finding("the_drop", question, "cannot say", f"A step becomes with {'; '.join(said)}.", growth)
+
+
+def law_errs(points: Sequence[Point]) -> Finding:
+    question = "Is a steady step as long as the law says, nothing fitted?"
+    errors = {"the law": [point.law_s / point.step_s - 1 for point in points]}
+    errors["two lines"] = [point.lines_s / point.step_s - 1 for point in points]
+    said = [
+        f"{name} errs by {fmean(map(abs, each)):.1%} on average and {max(each, key=abs):+.1%} at most"
+        for name, each in errors.items()
+    ]
+    means = {name: fmean(map(abs, each)) for name, each in errors.items()}
+    because = f"On {plural(len(points), 'point')} {' and '.join(said)}."
+    return Finding("law_errs", question, "yes" if means["the law"] < 0.03 else "no", because, means)
+
+
+def findings(points: Sequence[Point]) -> list[Finding]:
+    asked = (as_2017, best_servers, the_drop, torchs_are_tensorflows, steps_matter, law_errs)
+    return [question(points) for question in asked]
+
+
+# --- the page ---
+
+
+def page(points: Sequence[Point]) -> str:
+    return template(HERE / "steady.md.j2").render(
+        findings=findings(points),
+        points=points,
+        cells=cells(points),
+        kinds=[*KINDS.values(), REPLICAS],
+        control=control(points),
+        windows=WINDOWS,
+        window_s=window_s,
+        spread=spread(points),
+        ratio_of=lambda slow, fast: ratio_of(slow, fast, spread(points)),
+        device_s=profile("p100").steps["inception3"].batch_size / profile("p100").steps["inception3"].img_per_s,
+        before=sum(bool(point.written_before) for point in points),
+        git=bool(first_written()),
+    )
+
+
+def write(points: Sequence[Point], folder: Path) -> None:
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(["links", "nodes", "way", "dilation", "bytes_scale", "repeats", "step_s", "law_s", "two_lines_s"])
+    rows.writerows(
+        [point.links, point.spec.nodes, point.way, point.spec.dilation, point.spec.bytes_scale, len(point.each_s)]
+        + [f"{value:.5f}" for value in (point.step_s, point.law_s, point.lines_s)]
+        for point in points
+    )
+    data = {"experiment": "steady", "findings": [finding._asdict() for finding in findings(points)]}
+    experiment.write(folder, page(points), table.getvalue(), data)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="the folder with the studies' kept records")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to write the page  [default: print it]")
+    options = parser.parse_args(argv)
+    points = read(sorted(path for path in options.results.glob("*") if path.is_dir()))
+    if options.output:
+        write(points, options.output)
+        print(options.output / "index.md")
+    else:
+        print(page(points), end="")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HarnessError as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

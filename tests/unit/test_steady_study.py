@@ -1,0 +1,101 @@
+"""The study of steady steps: what is compared, what follows from it, and that predictions came first."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "studies" / "emulated-p100"
+with contextlib.ExitStack() as stack:  # its scripts import each other
+    sys.path.insert(0, str(FOLDER))
+    stack.callback(sys.path.remove, str(FOLDER))
+    import measure
+    import steady
+    from predictions import completed
+
+RESULTS = measure.EXPERIMENTS / "steady"
+
+
+@dataclass(frozen=True)
+class Made:
+    """Step times by kind; repeats agree to 0.2 %."""
+
+    servers: float
+    slices: float
+    toolkit: float = 0.47
+
+    def points(self, nodes: int = 8, links: float = 2.25, study: str = "steady-8") -> list[steady.Point]:
+        def point(seconds: float, **table: object) -> steady.Point:
+            spec = completed(nodes=nodes, **table)
+            each = (seconds * 0.998, seconds * 1.002)
+            durations = (0.7 * seconds, *[seconds] * 4)
+            return steady.Point(
+                study, links, spec, seconds, each, (durations, durations), (1, 1), seconds, seconds, True
+            )
+
+        whole, ps = {"placement": "greedy", "ps": steady.AS_2017[nodes]}, {"placement": "partitioned", "ps": nodes}
+        return [
+            point(self.toolkit, backend="horovod:torch:mpi"),
+            point(self.toolkit * 1.01, backend="pytorch:gloo"),
+            point(self.servers, backend="parameter_server", order="none", **whole),
+            point(self.servers, backend="torch_parameter_server:gloo", order="none", **whole),
+            point(self.slices, backend="parameter_server", **ps),
+        ]
+
+
+def answers(points: list[steady.Point]) -> dict[str, str]:
+    return {finding.name: finding.answer for finding in steady.findings(points)}
+
+
+def test_toolkits_beat_servers_as_in_2017_and_not_those_in_slices() -> None:
+    found = answers(Made(servers=0.7, slices=0.475).points())
+    assert (found["as_2017"], found["best_servers"]) == ("yes", "no")
+
+
+def test_what_is_near_the_margin_is_not_answered() -> None:
+    assert answers(Made(servers=0.7, slices=0.47 * 1.05).points())["best_servers"] == "cannot say"
+
+
+def test_each_comparison_names_what_was_searched_on_both_sides() -> None:
+    (as_2017, best, *_) = steady.findings(Made(servers=0.7, slices=0.475).points())
+    assert "whole, 2017's number, no order; fastest of 2 toolkits: horovod:torch over mpi" in as_2017.because
+    assert "8 ps, slices, in order; fastest of 2 toolkits" in best.because
+
+
+def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> None:
+    points = Made(servers=0.7, slices=0.475).points()
+    assert answers(points)["torchs_are_tensorflows"] == "yes"
+    drifting = [
+        point._replace(step_s=0.95) if point.spec.backend == "torch_parameter_server" else point for point in points
+    ]
+    assert answers(drifting)["torchs_are_tensorflows"] == "no"
+
+
+def test_a_short_window_is_the_beginning_of_a_long_one() -> None:
+    points = Made(servers=0.7, slices=0.475).points(study="steps")
+    (finding,) = [finding for finding in steady.findings(points) if finding.name == "steps_matter"]
+    assert finding.answer == "no"
+    assert finding.figures["1 steps"] == pytest.approx(-0.3)
+    assert finding.figures["4 steps"] == pytest.approx(-0.075)
+
+
+def test_intervals_are_the_repeatability_of_all_points_together() -> None:
+    spread = steady.spread(Made(servers=0.7, slices=0.475).points())
+    assert spread and spread.freedom == 5
+    assert spread.deviation == pytest.approx(0.002 * 2**0.5)
+    low, high = spread.interval(1.0, [2, 2])
+    assert high == pytest.approx(1 / low) and high == pytest.approx(1.0073, abs=1e-4)
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="nothing was measured yet")
+def test_the_page_follows_from_its_records_and_predictions_were_committed_before_them() -> None:
+    points = steady.read(sorted(path for path in RESULTS.glob("*") if path.is_dir()))
+    text = (RESULTS / "index.md").read_text()
+    assert all(f"| {point.label} |" in text for point in points)
+    assert all(point.written_before for point in points), [p.label for p in points if not p.written_before]
+    assert f"Of {len(points)} predictions {len(points)} were committed before" in text
