@@ -1,6 +1,7 @@
 """When did it change? Change points in the history of one measurement, as a cron job or a CI system collects it.
 
 The unit is the run: its mean, as log(img/s) or the logarithm of a kernel's rate, in the order in which the runs started.
+Runs of one job share its nodes and its hour, and count as one.
 
 **Detection** is binary segmentation. In a segment of n runs every split with at least ``SHORTEST`` runs on either side is
 tried; the statistic is the largest distance between the means of both parts, in standard errors. How large it gets when
@@ -213,7 +214,7 @@ def find(frame: pandas.DataFrame) -> History:
     if (frame["origin"] != "measured").any():
         raise InvalidInput("published figures have no history; give folders with records")
     completed = frame[frame["status"] == "completed"]
-    lengths = completed.groupby(["spec", "system"]).size()
+    lengths = _by_job(completed).groupby(["spec", "system"]).size()
     found = series(completed)
     if not found:
         longest = max(lengths, default=0)
@@ -225,12 +226,25 @@ def find(frame: pandas.DataFrame) -> History:
 
 def series(completed: pandas.DataFrame) -> list[RunSeries]:
     """The histories of the specs and systems with enough runs in a DataFrame of runs that have a number."""
-    completed = completed.sort_values(["started", "id"], kind="stable")
+    completed = _by_job(completed.sort_values(["started", "id"], kind="stable"))
     every = completed.groupby(["spec", "system"], sort=False)
     groups = {(str(spec), str(system)): runs for (spec, system), runs in every if len(runs) >= FEWEST}
     names = spec_names({spec: json.loads(spec) for spec, _ in groups})
     found = [_series(names[spec], system, spec, runs) for (spec, system), runs in groups.items()]
     return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
+
+
+def _by_job(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """The first of the runs of each spec in a job, with the values of all of them."""
+    keys = [(*key, *sorted(set(jobs))) for *key, jobs in zip(rows["spec"], rows["system"], rows["jobs"], strict=True)]
+    values: dict[tuple[str, ...], list[float]] = {}
+    first = []
+    for number, (key, own) in enumerate(zip(keys, rows["values"], strict=True)):
+        first += [] if key in values else [number]
+        values.setdefault(key, []).extend(own)
+    kept = rows.iloc[first].copy()
+    kept["values"] = [*values.values()]
+    return kept
 
 
 def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSeries:

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.analysis.history import FEWEST, LEVEL, change_points
+from harness import results
+from harness.analysis.history import FEWEST, LEVEL, change_points, find
+from harness.errors import InvalidInput
 from tests import made
 from tests.conftest import run_harness
 from tests.unit.simulated import draws, least, most
@@ -142,3 +144,13 @@ def test_a_history_needs_runs(tmp_path: Path) -> None:
     assert (few.code, published.code) == (2, 2)
     assert "no measurement has 6 runs with a number, which a history takes; the longest has 2" in few.stderr
     assert "published figures have no history" in published.stderr
+
+
+def test_runs_of_one_job_are_one_run_of_a_history(tmp_path: Path) -> None:
+    """A user's allocation in which six runs were made shares its nodes and its hour: there is one run to look at."""
+    own = [made.record(day=day, variables={"SLURM_JOB_ID": f"{100 + day}"}) for day in range(FEWEST)]
+    (of_runs,) = find(results.load([made.save(tmp_path / "apart", own)])).series
+    assert len(of_runs.runs) == FEWEST
+    shared = [made.record(day=day / 24, variables={"SLURM_JOB_ID": "7"}) for day in range(FEWEST)]
+    with pytest.raises(InvalidInput, match="the longest has 1"):
+        find(results.load([made.save(tmp_path / "shared", shared)]))
