@@ -32,7 +32,7 @@ def summary(record: Record, path: str) -> str:
     throughput, steps, checks = record.derived.img_per_s, record.derived.step_times, record.repeats[0].checks
     lines = [
         describe(record.spec),
-        f"  img/s      {_with_interval(throughput)}",
+        f"  img/s      {_with_interval(throughput, jobs=len({repeat.job for repeat in record.repeats}))}",
         f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
         f"jitter {steps.jitter_s * 1e3:.1f} ms; "
         f"slowest rank {steps.slowest_rank} ({100 * (steps.slowest_over_median - 1):+.1f} % of the median rank)",
@@ -63,11 +63,12 @@ def summary(record: Record, path: str) -> str:
     return "\n".join(lines)
 
 
-def _with_interval(values: Summary, form: str = ".2f") -> str:
-    """``12.34 ± 0.56 (95 % CI of 5 repeats)``."""
+def _with_interval(values: Summary, form: str = ".2f", jobs: int = 0) -> str:
+    """``12.34 ± 0.56 (95 % CI of 5 repeats of one job)``, with the number of ``jobs`` where it is given."""
     if values.ci95 is None:
         return f"{values.mean:{form}} (one repeat: no confidence interval)"
-    spread = f"95 % CI of {len(values.values)} repeats, stdev {values.stdev:{form}}"
+    of_jobs = f" of {'one job' if jobs == 1 else plural(jobs, 'job')}" if jobs else ""
+    spread = f"95 % CI of {len(values.values)} repeats{of_jobs}, stdev {values.stdev:{form}}"
     return f"{values.mean:{form}} ± {values.ci95:{form}} ({spread})"
 
 
