@@ -387,7 +387,7 @@ def write(points: Sequence[Point], folder: Path) -> None:
         + [f"{value:.5f}" for value in (point.step_s, point.law_s, point.lines_s)]
         for point in points
     )
-    data = {"experiment": "steady", "findings": [finding._asdict() for finding in findings(points)]}
+    data = {"experiment": "emulated-p100", "script": "steady.py", "findings": [finding._asdict() for finding in findings(points)]}
     experiment.write(folder, page(points), table.getvalue(), data)
 
 

@@ -41,6 +41,7 @@ from harness.report.text import verdict as verdict_report
 
 ROOT = Path(__file__).parents[2]
 EMULATED = "results/experiments/emulated-p100"
+STEADY = "results/experiments/steady"
 WHOLE = f"{EMULATED}/whole"  # with all bytes: who scales best is not asked of points with fewer
 COMMAND = ".venv/bin/python studies/published/answers.py -o docs/answers.md"
 MODEL, BATCH = "inception3", 64
@@ -206,6 +207,8 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         experiments=experiments,
         emulated=(experiments or {}).get(EMULATED),
         emulated_folder=EMULATED,
+        steady=(experiments or {}).get(STEADY),
+        steady_folder=STEADY,
         emulated_whole=WHOLE,
         emulated_says=best_report.answer(fastest.races(emulated), of_emulated),
         emulated_verdict=verdict_report.headline(of_emulated),

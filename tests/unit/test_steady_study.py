@@ -92,9 +92,23 @@ def test_intervals_are_the_repeatability_of_all_points_together() -> None:
     assert high == pytest.approx(1 / low) and high == pytest.approx(1.0073, abs=1e-4)
 
 
-@pytest.mark.skipif(not RESULTS.exists(), reason="nothing was measured yet")
+def kept() -> list[steady.Point]:
+    return steady.read(sorted(path for path in RESULTS.glob("*") if path.is_dir()))
+
+
+def test_the_readme_has_the_map() -> None:
+    readme = (ROOT / "README.md").read_text()
+    kinds = ("whole, 2017's number, no order", "whole, 2017's number, in order", "slices, in order")
+    cells = steady.cells(kept())
+    assert cells
+    for cell in cells:
+        assert cell.nodes == 8
+        ratios = [f"{cell.servers[kind].step_s / cell.toolkit.step_s:.2f} ×" for kind in kinds]
+        assert f"| {cell.links:g} GB/s | {' | '.join(ratios)} |" in readme
+
+
 def test_the_page_follows_from_its_records_and_predictions_were_committed_before_them() -> None:
-    points = steady.read(sorted(path for path in RESULTS.glob("*") if path.is_dir()))
+    points = kept()
     text = (RESULTS / "index.md").read_text()
     assert all(f"| {point.label} |" in text for point in points)
     assert all(point.written_before for point in points), [p.label for p in points if not p.written_before]
