@@ -59,8 +59,8 @@ class Point(NamedTuple):
     """A configuration with all its repeats. Times are seconds of the device; ``links`` are GB/s each way.
 
     ``steps_s`` has the durations of each repeat's steps after the barrier, the mean of all ranks, of which the first
-    ``left_out`` are not part of its steady step. ``step_s`` is the mean of those of all repeats. ``host_s`` is how much
-    longer one step took than the device computes where nothing else is waited for: what processors do, over the dilation.
+    ``left_out`` are not part of its steady step. ``step_s`` is the mean of those of all repeats. ``complete``: all points
+    of its study were measured, so that the search was the same on both sides.
     """
 
     study: str
@@ -73,6 +73,7 @@ class Point(NamedTuple):
     law_s: float
     lines_s: float
     written_before: bool | None
+    complete: bool = True
 
     @property
     def ps(self) -> int:
@@ -180,10 +181,12 @@ def read(folders: Iterable[Path]) -> list[Point]:
         if not notes or not part:
             continue
         asked = {point.id: point for point in study_points(part.name, part.tables)}
+        here = []
         for entry in notes.points:
             files = [folder / run / Record.file_name for run in entry.runs]
             for record in (Record.read(file) for file in files if file.exists() and entry.id in asked):
-                points.append(_point(part.name, part.links.rate, entry.id, record, complete(asked[entry.id].spec)))
+                here.append(_point(part.name, part.links.rate, entry.id, record, complete(asked[entry.id].spec)))
+        points += [point._replace(complete=len(here) == len(asked)) for point in here]
     if not points:
         raise InvalidInput(f"{', '.join(map(str, folders))}: no steady points in there")
     return sorted(points, key=lambda point: (point.spec.nodes, point.links, point.kind, point.way, point.study))
@@ -216,10 +219,10 @@ def _point(study: str, links: float, identity: str, record: Record, spec: RunSpe
 
 
 def cells(points: Sequence[Point]) -> list[Cell]:
-    """Those with toolkits and servers. The control of steps has another question."""
+    """Those with toolkits and servers, if all of the search was measured. The control of steps has another question."""
     places: dict[tuple[int, float], list[Point]] = {}
     for point in points:
-        if not point.study.startswith("steps"):
+        if point.complete and not point.study.startswith("steps"):
             places.setdefault((point.spec.nodes, point.links), []).append(point)
     found = []
     for (nodes, links), here in sorted(places.items()):
@@ -387,7 +390,11 @@ def write(points: Sequence[Point], folder: Path) -> None:
         + [f"{value:.5f}" for value in (point.step_s, point.law_s, point.lines_s)]
         for point in points
     )
-    data = {"experiment": "emulated-p100", "script": "steady.py", "findings": [finding._asdict() for finding in findings(points)]}
+    data = {
+        "experiment": "emulated-p100",
+        "script": "steady.py",
+        "findings": [finding._asdict() for finding in findings(points)],
+    }
     experiment.write(folder, page(points), table.getvalue(), data)
 
 
