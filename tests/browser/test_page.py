@@ -285,7 +285,7 @@ def test_pointing_at_a_point_tells_where_it_comes_from(shown: Opened, records: P
     told, _ = pointed_at(shown)
     text = told.evaluate("(one) => [...one.querySelectorAll('tspan.line')].map((line) => line.textContent).join(' | ')")
     wanted = ("distributed_replicated", "128 workers on 128 nodes, daint:gpu", "95 % CI", "best of 4 configurations")
-    assert all(part in text for part in (*wanted, "5 repeats in 1 run", "TensorFlow 2.16.1", "grpc on ipogif0")), text
+    assert all(part in text for part in (*wanted, "5 repeats in 1 job", "TensorFlow 2.16.1", "grpc on ipogif0")), text
     assert str(records) in text.replace(" | ", "")
 
 

@@ -84,7 +84,10 @@ EDITS: dict[str, tuple[Edit, str]] = {
         f"derived.formula: must be {FORMULA!r}, or figures are not comparable",
     ),
     "no figures": (lambda r: r.update(derived=None), "a completed run has derived figures"),
-    "a shorter window": (lambda r: [rank.update(window_s=1e-3) for rank in r["repeats"][0]["ranks"]], NOT_DERIVED),
+    "shorter steps": (
+        lambda r: [rank.update(marks_s=[mark / 2 for mark in rank["marks_s"]]) for rank in r["repeats"][0]["ranks"]],
+        NOT_DERIVED,
+    ),
     "a window of no time": (
         lambda r: [rank.update(window_s=0.0) for rank in r["repeats"][0]["ranks"]],
         "repeats[0].ranks[0].window_s: must be greater than 0, not 0.0",

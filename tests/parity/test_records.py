@@ -37,8 +37,12 @@ def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harn
             assert len(rank.marks_s) == kept.spec.steps + 1
             assert rank.marks_s == sorted(rank.marks_s)
             assert rank.marks_s[-1] <= rank.finished_s <= rank.window_s
-    windows = [[rank.window_s for rank in repeat.ranks] for repeat in kept.repeats]
-    rates = [2 * kept.spec.batch_size * kept.spec.steps / max(window) for window in windows]
+    assert kept.derived.steady
+    rates = []
+    for repeat, steady in zip(kept.repeats, kept.derived.steady, strict=True):
+        marks = [(rank.marks_s[steady.left_out], rank.marks_s[-1]) for rank in repeat.ranks]
+        period_s = max(last - first for first, last in marks) / (kept.spec.steps - steady.left_out)
+        rates.append(2 * kept.spec.batch_size / period_s)
     assert math.isclose(kept.derived.img_per_s.mean, sum(rates) / 2)
 
 

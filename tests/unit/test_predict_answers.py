@@ -91,10 +91,11 @@ def test_findings_of_experiments_are_told_with_the_command_that_gives_them(tmp_p
 
 def test_every_experiment_that_was_made_is_on_the_page_with_the_script_that_analyses_it() -> None:
     found = answers.analyses([])
-    assert found.keys() == {f"results/experiments/{name}" for name in ("emulated-p100", "ps-bottleneck")}
+    assert found.keys() == {f"results/experiments/{name}" for name in ("emulated-p100", "ps-bottleneck", "steady")}
     for folder, analysis in found.items():
-        assert f"`.venv/bin/python studies/{analysis['experiment']}/analyse.py {folder}`" in committed()
-        assert (ROOT / "studies" / analysis["experiment"] / "analyse.py").is_file()
+        script = Path("studies", analysis["experiment"], analysis.get("script", "analyse.py"))
+        assert f"`.venv/bin/python {script} {folder}`" in committed()
+        assert (ROOT / script).is_file()
 
 
 def test_what_is_no_analysis_is_refused(tmp_path: Path) -> None:

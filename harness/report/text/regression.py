@@ -168,7 +168,8 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{pair.spec['backend']}", name=pair.label)
         outcome = _outcome(pair)
         if pair.verdict in UNDECIDED:
-            ElementTree.SubElement(case, "skipped", message=outcome)
+            skipped = ElementTree.SubElement(case, "skipped", message=outcome)
+            skipped.text = "\n".join(_details(pair, comparison.differences))
             continue
         failed = {"message": outcome, "type": pair.verdict} if pair.verdict in FAILING else {}
         element = ElementTree.SubElement(case, "failure" if failed else "system-out", failed)
