@@ -264,6 +264,6 @@ def _ranking(entered: Sequence[_Entry]) -> Ranking:
         over, under = [first.samples], [point.samples]
         if base and first_base:
             over, under = [*over, base.samples], [*under, first_base.samples]
-        ratio = Ratio(1.0) if point is first else ratios.ratio(over, under, len(ordered))
+        ratio = Ratio(1.0) if point is first else ratios.ratio(over, under)
         standings.append(Standing(curve.facets, scaling.relative_to(point, base), ratio))
     return Ranking(first.workers, tuple(standings), first_base.workers if first_base else 0)

@@ -23,7 +23,6 @@ from typing import NamedTuple
 LEVEL = 0.95
 MOST_REPEATS = 1000  # that anybody would want to make
 EQUAL_NUMBERS, UNEQUAL_NUMBERS = 0.7, 0.25  # of the estimated degrees of freedom beyond the fewest (``satterthwaite``)
-SEVERAL = 0.85  # of all degrees of freedom, at least, where the best of several contenders has to beat each other one
 ALONE = "within "  # begins the name of an allocation in which a run took no turns with others
 
 Interval = tuple[float, float]
@@ -216,13 +215,12 @@ def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> Unit:
     return Unit(min(jobs), max(jobs), pairs)
 
 
-def ratio(over: Sequence[Choice], under: Sequence[Choice], contenders: int = 2) -> Ratio:
+def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
     """The product of the best throughputs ``over``, divided by that of the best ``under``; each over its own one is a pair.
 
     Each best throughput's distances to its own 95 % limits, over Student's quantile, are its standard errors downwards and
     upwards. They add up in squares, each towards the side it pushes the ratio to (the MOVER of Zou and Donner 2008), with
     the degrees of freedom of Welch and Satterthwaite. Without choices that is Welch's interval of the logarithm.
-    Of more than two ``contenders`` the best one has to beat each other one, which chance does more rarely.
     """
     from scipy.special import stdtr
 
@@ -231,12 +229,10 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], contenders: int = 2) 
     terms = _terms(over, under)
     if terms is None:
         return Ratio(value, unit=unit)
-    careful, several = bool(over[0][0].jobs), SEVERAL * (contenders > 2)
+    careful = bool(over[0][0].jobs)
     errors = [(_errors(term.over, term), _errors(term.under, term), term.freedom) for term in terms]
-    downwards = _added(
-        [(math.hypot(ours[0], theirs[1]), freedom) for ours, theirs, freedom in errors], careful, several
-    )
-    upwards = _added([(math.hypot(ours[1], theirs[0]), freedom) for ours, theirs, freedom in errors], careful, several)
+    downwards = _added([(math.hypot(ours[0], theirs[1]), freedom) for ours, theirs, freedom in errors], careful)
+    upwards = _added([(math.hypot(ours[1], theirs[0]), freedom) for ours, theirs, freedom in errors], careful)
     low, high = (error * _quantiles(freedom, 1)[1] for error, freedom in (downwards, upwards))
     distance, (towards_1, its_freedom) = abs(math.log(value)), upwards if value < 1 else downwards
     p = 2 * float(stdtr(its_freedom, -distance / towards_1)) if towards_1 else float(distance == 0)
@@ -255,30 +251,28 @@ def _errors(choice: Choice, term: _Term) -> Interval:
     return down / upper, (max(log + upper * error for log, error in logs) - best) / upper
 
 
-def _added(terms: Sequence[tuple[float, float]], careful: bool, several: float = 0.0) -> tuple[float, float]:
+def _added(terms: Sequence[tuple[float, float]], careful: bool) -> tuple[float, float]:
     """The root of the sum of squared errors, and its degrees of freedom, where few jobs are counted ``careful``-ly."""
     total = sum(error**2 for error, _ in terms)
     if total == 0:
         return 0.0, sum(freedom for _, freedom in terms)
-    return math.sqrt(total), satterthwaite(terms, careful, several)
+    return math.sqrt(total), satterthwaite(terms, careful)
 
 
-def satterthwaite(terms: Sequence[tuple[float, float]], careful: bool = True, several: float = 0.0) -> float:
+def satterthwaite(terms: Sequence[tuple[float, float]], careful: bool = True) -> float:
     """The degrees of freedom of the sum of squared errors, each with its own, as Welch and Satterthwaite estimate them.
 
     Estimated from few jobs they are too many by chance: of equal contenders Welch's test then calls up to 6 % different
     with 3 jobs each, and 12 % with 2 and 10, where noise is unequal. ``careful``-ly they are drawn towards the fewest of
-    any error, which are never too many (Mickey and Brown 1966): a part of the way, and more where their numbers differ. Of
-    equal numbers they are ``several`` of all degrees of freedom, as a share, at least.
+    any error, which are never too many (Mickey and Brown 1966): a part of the way, and more where their numbers differ.
     """
     total = sum(error**2 for error, _ in terms)
     estimated = total**2 / sum(error**4 / freedom for error, freedom in terms)
     least = min(freedom for _, freedom in terms)
     if not careful:
         return estimated
-    if any(freedom != least for _, freedom in terms):
-        return least + UNEQUAL_NUMBERS * (min(estimated, len(terms) * least) - least)
-    return max(least + EQUAL_NUMBERS * (estimated - least), several * len(terms) * least)
+    share = EQUAL_NUMBERS if all(freedom == least for _, freedom in terms) else UNEQUAL_NUMBERS
+    return least + share * (min(estimated, len(terms) * least) - least)
 
 
 def units_for(

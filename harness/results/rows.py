@@ -153,7 +153,7 @@ _OF_SPEC = (
 )
 _OF_TRAINING = ("model", "batch_size", "image_size", "dilation")
 # Fields of a spec that change neither what is measured nor how.
-IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters", *LENGTH}
+IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters", "warmup_auto", *LENGTH}
 _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2", "jax": "JAX"}
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.

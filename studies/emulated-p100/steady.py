@@ -219,10 +219,10 @@ def _point(study: str, links: float, identity: str, record: Record, spec: RunSpe
 
 
 def cells(points: Sequence[Point]) -> list[Cell]:
-    """Those with toolkits and servers, if all of the search was measured. The control of steps has another question."""
+    """Those with toolkits and servers, if all of the search was measured. The controls have questions of their own."""
     places: dict[tuple[int, float], list[Point]] = {}
     for point in points:
-        if point.complete and not point.study.startswith("steps"):
+        if point.complete and not point.study.startswith(("steps", "again")):
             places.setdefault((point.spec.nodes, point.links), []).append(point)
     found = []
     for (nodes, links), here in sorted(places.items()):
@@ -262,7 +262,7 @@ def compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]], name
         f"A step takes so many times as long with servers: {searched}. "
         f"Certainly by more than {MARGIN:.0%} on {len(beaten)} of {len(ratios)}, certainly not on {len(level)}."
     )
-    answer: Answer = "yes" if len(beaten) == len(ratios) else "no" if level else "cannot say"
+    answer: Answer = "yes" if len(beaten) == len(ratios) else "no" if len(level) == len(ratios) else "cannot say"
     figures = {cell: ratio for cell, (ratio, _) in ratios.items()}
     return Finding(name, question, answer, because, figures)
 
@@ -327,7 +327,7 @@ def the_drop(points: Sequence[Point]) -> Finding:
     question = (
         "Does a step become much longer from 64 to 128 nodes with whole tensors, and not with slices or an allreduce?"
     )
-    growth, said = {}, []
+    known, growth, said, answers = spread(points), {}, [], []
     for cell in cells(points):
         after = next((other for other in cells(points) if (other.links, other.nodes) == (cell.links, 128)), None)
         if cell.nodes == 64 and after:
@@ -336,11 +336,17 @@ def the_drop(points: Sequence[Point]) -> Finding:
                 kind: (cell.servers[kind], after.servers[kind]) for kind in cell.servers.keys() & after.servers.keys()
             }
             for way, (few, many) in pairs.items():
-                growth[f"{way}, {cell.links:g} GB/s"] = many.step_s / few.step_s
-                said.append(f"{way} with {cell.links:g} GB/s {many.step_s / few.step_s:.2f} × as long")
+                ratio, limits = ratio_of(many, few, known)
+                growth[f"{way}, {cell.links:g} GB/s"] = ratio
+                said.append(f"{way} with {cell.links:g} GB/s {ratio:.2f} × as long")
+                whole, far = way.startswith("whole"), 1 + 2 * MARGIN
+                yes = limits and (limits[0] > far if whole else limits[1] <= 1 + MARGIN)
+                no = limits and (limits[1] < far if whole else limits[0] > 1 + MARGIN)
+                answers.append("yes" if yes else "no" if no else "cannot say")
     if not growth:
         return Finding("the_drop", question, "cannot say", "Not measured.", {})
-    return Finding("the_drop", question, "cannot say", f"A step becomes with {'; '.join(said)}.", growth)
+    answer: Answer = "yes" if set(answers) == {"yes"} else "no" if "no" in answers else "cannot say"
+    return Finding("the_drop", question, answer, f"A step becomes with {'; '.join(said)}.", growth)
 
 
 def law_errs(points: Sequence[Point]) -> Finding:

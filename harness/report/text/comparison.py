@@ -251,7 +251,8 @@ def _figures(run: Any, base: _Base | None) -> tuple[Cell, ...]:
     efficiency = NOTHING
     if base is not None:
         point, is_base = base
-        share = scaling_efficiency(run.img_per_s, run.workers, point.img_per_s, point.workers)
+        rate = statistics.geometric_mean(run.values) if len(run.values) else run.img_per_s  # as a curve's points are
+        share = scaling_efficiency(rate, run.workers, point.img_per_s, point.workers)
         efficiency = percent(share, None, 1) + (" (baseline)" if is_base else ""), share
     throughput, spread = (number_cell(value, "{:.2f}") for value in (run.img_per_s, run.ci95))
     sent, used = number_cell(run.sent_bytes_per_step / 1e6, "{:.1f}"), number_cell(run.joules_per_image, "{:.3g}")

@@ -160,6 +160,7 @@ def _options(spec: RunSpec) -> list[str]:
     for name, (value, info) in values.items():
         if value is not None and value is not False and value != info.get_default():  # 0 is a value
             written = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+            written = "auto" if name == "warmup_steps" and spec.warmup_auto else written
             words += [option_name(name), *([] if value is True else [written])]
     return words
 
