@@ -8,10 +8,10 @@ state in which repetitions are independent in the same way: leave out what comes
 
 What trends: the means of up to ``BLOCKS`` blocks of steps in a row are joined by the line of Theil and Sen (the median of
 the slopes between any two), which changes by more than ``LIMIT`` from the first block to the last; or the median of the
-later half differs by as much from that of the earlier one, as where they change at once. One slow step among many is neither.
-Steps that were waited for repeat to a few per mille, so that this is enough. Steps that were computed scatter: there the
-blocks have to rise or fall by the test of Mann and Kendall, too, with p < ``ALPHA``. Blocks make neighbours that resemble
-each other count less.
+later half differs by as much from that of the earlier one, as where they change at once. One slow step among many is
+neither. Steps that were waited for repeat to a few per mille, so that this is enough. Steps that were computed scatter:
+there the blocks have to rise or fall by the test of Mann and Kendall, too, with p < ``ALPHA``. Blocks make neighbours that
+resemble each other count less.
 """
 
 from __future__ import annotations
