@@ -42,7 +42,7 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
 # What a line has of its own, beside what orders it.
 _OF_A_RUN = [
     *("backend", "framework", "transport", "nodes", "workers", "tag", "status", "reason", "started", "row"),
-    *("img_per_s", "ci95", "published_efficiency", "sent_bytes_per_step", "joules_per_image", "energy"),
+    *("values", "img_per_s", "ci95", "published_efficiency", "sent_bytes_per_step", "joules_per_image", "energy"),
     *("throttled", "origin", "note"),
 ]
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
