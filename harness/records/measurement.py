@@ -282,11 +282,15 @@ def judge(
     return checks
 
 
+def durations_s(ranks: Sequence[Rank]) -> list[float]:
+    """Seconds of each step of a repeat, the mean of all ranks."""
+    marks_s = [fmean(of_step) for of_step in zip(*(rank.marks_s for rank in ranks), strict=True)]
+    return [after - before for before, after in pairwise(marks_s)]
+
+
 def steady_of(spec: RunSpec, ranks: Sequence[Rank]) -> Steady:
     """How steady the steps of a repeat were: the mean of all ranks' durations, which says what all of them wait for."""
-    marks_s = [fmean(of_step) for of_step in zip(*(rank.marks_s for rank in ranks), strict=True)]
-    durations_s = [after - before for before, after in pairwise(marks_s)]
-    return Steady(**steadiness(durations_s, scatters=not spec.emulated)._asdict())
+    return Steady(**steadiness(durations_s(ranks), scatters=not spec.emulated)._asdict())
 
 
 def told(steady: Steady) -> str:
@@ -313,7 +317,7 @@ def img_per_s(spec: RunSpec, ranks: Sequence[Rank], by_window: bool = False) -> 
 def derive(spec: RunSpec, repeats: Sequence[Repeat], by_window: bool = False) -> Derived:
     """Times of an emulated device are its own: the real ones over the dilation. Those of steps are of steady ones."""
     steady = [steady_of(spec, repeat.ranks) for repeat in repeats]
-    durations_s = [
+    every_s = [
         (after - before) / spec.dilation
         for repeat, of_repeat in zip(repeats, steady, strict=True)
         for rank in repeat.ranks
@@ -324,7 +328,7 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat], by_window: bool = False) ->
     return Derived(
         formula=formula + statistics.EMULATED_TIME if spec.emulated else formula,
         img_per_s=statistics.summarise([img_per_s(spec, repeat.ranks, by_window) for repeat in repeats]),
-        step_times=statistics.step_times(durations_s, finished_s),
+        step_times=statistics.step_times(every_s, finished_s),
         seen=seen_by(spec, repeats),
         energy=energy_of(spec, repeats),
         fingerprint=fingerprint_of(spec, repeats),

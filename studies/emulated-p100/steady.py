@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -35,7 +34,7 @@ from harness.errors import HarnessError, InvalidInput
 from harness.prediction.law import law
 from harness.prediction.law import profile as network
 from harness.prediction.parameters import PAYLOAD
-from harness.records.measurement import Record
+from harness.records.measurement import Record, durations_s
 from harness.results import experiment
 from harness.results.experiment import Answer, Finding
 from harness.running.notes import StudyNotes
@@ -194,10 +193,7 @@ def read(folders: Iterable[Path]) -> list[Point]:
 
 def _point(study: str, links: float, identity: str, record: Record, spec: RunSpec) -> Point:
     assert record.derived and record.derived.steady
-    steps_s = []
-    for repeat in record.repeats:
-        marks_s = [fmean(marks) / spec.dilation for marks in zip(*(rank.marks_s for rank in repeat.ranks), strict=True)]
-        steps_s.append(tuple(after - before for before, after in pairwise(marks_s)))
+    steps_s = [tuple(step_s / spec.dilation for step_s in durations_s(repeat.ranks)) for repeat in record.repeats]
     each_s = tuple(spec.global_batch / value for value in record.derived.img_per_s.values)
     device, exchange = emulation(spec), backends.backend(spec.backend).exchange
     assert device and exchange
