@@ -214,7 +214,7 @@ def find(frame: pandas.DataFrame) -> History:
     if (frame["origin"] != "measured").any():
         raise InvalidInput("published figures have no history; give folders with records")
     completed = frame[frame["status"] == "completed"]
-    lengths = _by_job(completed).groupby(["spec", "system"]).size()
+    lengths = by_job(completed).groupby(["spec", "system"]).size()
     found = series(completed)
     if not found:
         longest = max(lengths, default=0)
@@ -226,7 +226,7 @@ def find(frame: pandas.DataFrame) -> History:
 
 def series(completed: pandas.DataFrame) -> list[RunSeries]:
     """The histories of the specs and systems with enough runs in a DataFrame of runs that have a number."""
-    completed = _by_job(completed.sort_values(["started", "id"], kind="stable"))
+    completed = by_job(completed.sort_values(["started", "id"], kind="stable"))
     every = completed.groupby(["spec", "system"], sort=False)
     groups = {(str(spec), str(system)): runs for (spec, system), runs in every if len(runs) >= FEWEST}
     names = spec_names({spec: json.loads(spec) for spec, _ in groups})
@@ -234,7 +234,7 @@ def series(completed: pandas.DataFrame) -> list[RunSeries]:
     return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
 
 
-def _by_job(rows: pandas.DataFrame) -> pandas.DataFrame:
+def by_job(rows: pandas.DataFrame) -> pandas.DataFrame:
     """The first of the runs of each spec in a job, with the values of all of them."""
     keys = [(*key, *sorted(set(jobs))) for *key, jobs in zip(rows["spec"], rows["system"], rows["jobs"], strict=True)]
     values: dict[tuple[str, ...], list[float]] = {}

@@ -109,6 +109,7 @@ def many(folder: Path, random_: random.Random, count: int) -> pandas.DataFrame:
     for number in range(-(-count // len(frame))):
         copy = frame.copy()
         copy["id"] = [f"{name}-{number}" for name in frame["id"]]
+        copy["jobs"] = [[f"{job}-{number}" for job in jobs] for jobs in frame["jobs"]]
         copy["source"] = [
             str(folder / str(number) / Path(path).parent.name / "record.json") for path in frame["source"]
         ]

@@ -276,6 +276,11 @@ def test_six_runs_of_one_measurement_make_a_history(tmp_path: Path) -> None:
     assert figure.series[0].spots[0].x == "2026-01-01T00:00:00" and len(figure.series[0].spots) == 6
 
 
+def test_runs_of_one_job_have_no_history_on_the_page(tmp_path: Path) -> None:
+    shared = [made.record("pytorch", 2, day=day / 24, variables={"SLURM_JOB_ID": "7"}) for day in range(6)]
+    assert run_figures.history(loaded(tmp_path, *shared)) == []
+
+
 def test_of_long_histories_the_latest_runs_are_shown_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

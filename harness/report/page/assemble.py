@@ -176,7 +176,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             "history",
             "History",
             [
-                f"Measurements that were done at least {run_figures.HISTORY_RUNS} times, the "
+                f"Measurements that were done in at least {run_figures.HISTORY_RUNS} jobs, the "
                 f"{run_figures.SHOWN_HISTORIES} that were done most often. Vertical lines are changes of the level, as "
                 "harness history finds them."
             ],
