@@ -19,6 +19,7 @@ from harness.worker.job import Job
 # What a worker wants, with a count of numbers: that a server holds those that follow, adds them to what it holds, or sends
 # that; that all workers meet, or leave. Each has an answer.
 HOLD, ADD, READ, MEET, LEAVE = range(5)
+MOST = 16  # messages that a server listens to at once
 Parts = Sequence[np.ndarray]
 
 
@@ -78,10 +79,10 @@ class Holder:
         self.sending: DefaultDict[int, List[Wait]] = defaultdict(list)
 
     def buffers(self) -> List[torch.Tensor]:
-        """One for the longest part of each worker's message."""
+        """One for the longest part of each worker's message, up to ``MOST``."""
         kernel, workers = kernels.specification(self._job.kernel["name"]), self._job.world_size
         numbers = kernel.sizes(self._job.kernel["sizes"], workers)[-1] // NUMBER
-        return buffers(max(-(-numbers // len(self._job.processes("ps"))), 4), workers)
+        return buffers(max(-(-numbers // len(self._job.processes("ps"))), 4), min(workers, MOST))
 
     def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
         """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""

@@ -25,7 +25,8 @@ STEP, SUM, COUNT, READ, WRITE, LEAVE, COMPLETE = range(7)
 VALUES, VELOCITIES = range(2)
 MOST_NUMBERS = 1024  # in one message
 PULLED, ANSWER = range(2)  # tags of what a server sends
-MOST_UNDER_WAY, ROOM = 16, 2**28  # messages, and their bytes
+LARGEST = 2**18  # elements of a message with values or gradients: 1 MiB
+ROOM = 2**28  # bytes of the gradients that a server listens to at once
 
 
 class Piece(NamedTuple):
@@ -39,14 +40,23 @@ class Piece(NamedTuple):
 
 def push_order(job: Job) -> List[Piece]:
     """The order in which the pieces of a server are pushed: that of backward, the reverse of creation."""
-    return [Piece(*piece) for piece in reversed(job.plan["details"]["pieces"])]
+    return _messages(job.plan["details"]["pieces"][::-1])
 
 
 def pull_order(job: Job) -> List[Piece]:
-    order = push_order(job)[::-1]
+    order = list(job.plan["details"]["pieces"])
     if job.spec["options"]["order"] == "none":
         random.Random(job.spec["seed"]).shuffle(order)  # noqa: S311 - the same everywhere
-    return order
+    return _messages(order)
+
+
+def _messages(pieces: Sequence[Tuple[str, int, int, int]]) -> List[Piece]:
+    """What is sent for pieces of the plan, in their order: parts of no more than ``LARGEST`` elements."""
+    return [
+        Piece(tensor, ps, at, min(at + LARGEST, end))
+        for tensor, ps, begin, end in pieces
+        for at in range(begin, end, LARGEST)
+    ]
 
 
 def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) -> None:
@@ -66,13 +76,10 @@ def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) 
     link.close()
 
 
-def buffers(elements: int, most: int) -> List[torch.Tensor]:
-    """Room for messages of so many elements: for ``most`` of them up to ``MOST_UNDER_WAY``, for two in any case.
-
-    Two are not enough: senders share their links among all servers, so a server that listens to few has an idle link.
-    """
+def buffers(elements: int, count: int) -> List[torch.Tensor]:
+    """Room for ``count`` messages of so many elements, for two in any case."""
     elements += elements % 2  # they may hold numbers of 8 bytes
-    return [torch.empty(elements) for _ in range(max(min(most, MOST_UNDER_WAY), 2))]
+    return [torch.empty(elements) for _ in range(max(count, 2))]
 
 
 def messages(link: Link, buffers: List[torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
@@ -120,9 +127,14 @@ class Server:
         return self._left and not self._waiting
 
     def buffers(self) -> List[torch.Tensor]:
-        """As many as have ``ROOM``."""
+        """As many as have ``ROOM``, of those that all workers can send in a step.
+
+        A server hears messages in the order of their announcements. With room for few, all may be of the worker that is
+        ahead. Its link is shared by all servers, so that each of their links is half idle or more: InceptionV3 on 4 nodes
+        with two servers and 0.125 GB/s took 2.8 s with room for 16 tensors, 2.5 s with room for 256.
+        """
         largest = max(*(piece.end - piece.begin for piece in self._pulled), 2 * (MOST_NUMBERS + 2))
-        return buffers(largest, ROOM // (4 * largest))
+        return buffers(largest, min(ROOM // (4 * largest), self._workers * (len(self._pushed) + 1)))
 
     def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
         """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""
