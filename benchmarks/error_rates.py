@@ -138,28 +138,29 @@ def contest(
     system: int,
     size: int,
     together: bool = False,
+    near: int = 4,
 ) -> Iterator[dict[str, object]]:
     """Rows of contenders with so many ``jobs`` of 5 repeats each; the second one is better by the ``effect``.
 
-    ``together`` they take turns in the same jobs.
+    Those after the first ``near`` ones are far behind. ``together`` they take turns in the same jobs.
     """
     shared = [noise.in_turn(chance, contenders, 5) for _ in range(jobs[0])] if together else []
     drawn = np.concatenate(shared, axis=1) if together else noise.draw(chance, contenders, max(jobs), 5)
     for number in range(contenders):
         many = jobs[number % len(jobs)]
         names = [f"{system}-{size}-{'' if together else number}-{job}" for job in range(many)]
-        better = effect if number == 1 else 0.0
+        better = effect if number == 1 else 0.0 if number < near else -0.5
         yield row(system, BACKENDS[number], size, drawn[number, :many] + better, names)
 
 
-def best(contenders: int, *jobs: int, together: bool = False) -> Cell:
+def best(contenders: int, *jobs: int, together: bool = False, near: int = 4) -> Cell:
     """The share of races of one size in which a winner is named; with an effect, in which the right one is."""
 
     def cell(noise: Noise, chance: np.random.Generator, draws: int, effect: float) -> float:
         made = [
             each
             for draw in range(draws)
-            for each in contest(noise, chance, contenders, jobs, effect, draw, 8, together)
+            for each in contest(noise, chance, contenders, jobs, effect, draw, 8, together, near)
         ]
         decided = [race.sizes[-1] for race in fastest.races(frame(made)) if race.sizes[-1].decided]
         right = [each for each in decided if not effect or each.best.facets["backend"] == BACKENDS[1]]
@@ -238,6 +239,7 @@ FALSE: dict[str, Cell] = {
     "best, 5 jobs": best(2, 5),
     "best, 2 and 5 jobs": best(2, 2, 5),
     "best, 4 contenders, 3 jobs": best(4, 3),
+    "best, 2 of 4 far behind, 3 jobs": best(4, 3, near=2),
     "best, 2 in turn in one allocation": best(2, 1, together=True),
     "best, 4 in turn in one": best(4, 1, together=True),
     "best, 2 in turn in 3 jobs": best(2, 3, together=True),

@@ -14,15 +14,16 @@ configurations of a point share one relative standard deviation, estimated from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
 LEVEL = 0.95
 MOST_REPEATS = 1000  # that anybody would want to make
 EQUAL_NUMBERS, UNEQUAL_NUMBERS = 0.7, 0.25  # of the estimated degrees of freedom beyond the fewest (``satterthwaite``)
+TRUST = 1.5  # by which the scatter of other contenders may divide a probability, at most (``ratio``)
 ALONE = "within "  # begins the name of an allocation in which a run took no turns with others
 
 Interval = tuple[float, float]
@@ -215,28 +216,78 @@ def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> Unit:
     return Unit(min(jobs), max(jobs), pairs)
 
 
-def ratio(over: Sequence[Choice], under: Sequence[Choice]) -> Ratio:
+def ratio(over: Sequence[Choice], under: Sequence[Choice], peers: Sequence[Choice] = ()) -> Ratio:
     """The product of the best throughputs ``over``, divided by that of the best ``under``; each over its own one is a pair.
 
     Each best throughput's distances to its own 95 % limits, over Student's quantile, are its standard errors downwards and
     upwards. They add up in squares, each towards the side it pushes the ratio to (the MOVER of Zou and Donner 2008), with
     the degrees of freedom of Welch and Satterthwaite. Without choices that is Welch's interval of the logarithm.
-    """
-    from scipy.special import stdtr
 
+    Three jobs say little of their own scatter. What is compared beside them, the ``peers``, says more if all scatter alike
+    (``_moderated``), and misleads if they do not. So the probability of the own jobs counts, and at best 1 / ``TRUST`` of
+    it, where scatter drawn towards that of the peers bears that out.
+    """
     dividend, divisor = (math.prod(max(one.mean for one in choice) for choice in side) for side in (over, under))
     value, unit = dividend / divisor, _unit(over, under)
     terms = _terms(over, under)
     if terms is None:
         return Ratio(value, unit=unit)
-    careful = bool(over[0][0].jobs)
+    careful, tail = bool(over[0][0].jobs), 1 - LEVEL
+    widths, p = _tested(value, terms, careful)
+    low, high = widths(tail)
+    if careful and (moderated := _moderated(terms, peers)):
+        others, its_p = _tested(value, moderated, careful)
+        limits = zip((low, high), others(tail), widths(TRUST * tail), strict=True)
+        low, high = (min(own, max(other, least)) for own, other, least in limits)
+        p = min(p, max(its_p, p / TRUST))
+    return Ratio(value, (value * math.exp(-low), value * math.exp(high)), p, unit)
+
+
+def _tested(value: float, terms: Sequence[_Term], careful: bool) -> tuple[Callable[[float], Interval], float]:
+    """How far an interval reaches down and up from a ratio, on logarithms, by what it may miss; and the ratio's p."""
+    from scipy.special import stdtr, stdtrit
+
     errors = [(_errors(term.over, term), _errors(term.under, term), term.freedom) for term in terms]
     downwards = _added([(math.hypot(ours[0], theirs[1]), freedom) for ours, theirs, freedom in errors], careful)
     upwards = _added([(math.hypot(ours[1], theirs[0]), freedom) for ours, theirs, freedom in errors], careful)
-    low, high = (error * _quantiles(freedom, 1)[1] for error, freedom in (downwards, upwards))
     distance, (towards_1, its_freedom) = abs(math.log(value)), upwards if value < 1 else downwards
     p = 2 * float(stdtr(its_freedom, -distance / towards_1)) if towards_1 else float(distance == 0)
-    return Ratio(value, (value * math.exp(-low), value * math.exp(high)), p, unit)
+
+    def widths(tail: float) -> Interval:
+        low, high = (error * float(stdtrit(freedom, 1 - tail / 2)) for error, freedom in (downwards, upwards))
+        return low, high
+
+    return widths, p
+
+
+def _moderated(terms: Sequence[_Term], peers: Sequence[Choice]) -> list[_Term] | None:
+    """The terms with scatter that is drawn towards that of all ``peers``, by as much as theirs is alike.
+
+    G. K. Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3 (2004) 3, section 6.2, with no
+    more degrees of freedom for what is common than peers beyond two have. None where fewer than three peers scatter, and
+    for pairs, whose differences have a scatter of their own.
+    """
+    from scipy.special import polygamma, psi
+
+    known = [spread for peer in peers if (spread := _spread(peer)) and spread[0]]
+    if len(known) < 3 or any(term.over and term.under for term in terms):
+        return None
+    logs = [2 * math.log(deviation) - float(psi(freedom / 2)) + math.log(freedom / 2) for deviation, freedom in known]
+    scatter = variance(logs) - fmean(float(polygamma(1, freedom / 2)) for _, freedom in known)
+    freedom, common = sum(freedom for _, freedom in known) * (1 - 2 / len(known)), math.exp(fmean(logs))
+    if scatter > 0:
+        half = 0.5 + 1 / scatter
+        for _ in range(20):  # Newton's method, towards the inverse of the trigamma function
+            at = float(polygamma(1, half))
+            half += at * (1 - at / scatter) / float(polygamma(2, half))
+        freedom = min(freedom, 2 * half)
+        common *= math.exp(float(psi(freedom / 2))) / (freedom / 2)
+    drawn = []
+    for term in terms:
+        both = term.freedom + freedom
+        squares = freedom * common + term.freedom * term.deviation**2
+        drawn.append(term._replace(deviation=math.sqrt(squares / both), freedom=both))
+    return drawn
 
 
 def _errors(choice: Choice, term: _Term) -> Interval:
@@ -322,7 +373,7 @@ def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None 
 
 
 def significant(probabilities: Sequence[float | None], family: int = 1) -> list[bool]:
-    """``holm`` for tests at rising sizes: half of the error is the last one's, as that is where scaling is decided.
+    """``holm`` for tests at rising sizes: nine tenths of the error are the last one's, where scaling is decided.
 
     So many tests as the ``family`` has, each at all sizes, share the error (Bonferroni).
     """
@@ -340,4 +391,4 @@ def levels(significances: Sequence[bool], family: int = 1) -> list[float]:
 
 def _shares(tests: int) -> list[float]:
     """Of the error, for tests at rising sizes."""
-    return [1.0] * (tests - 1) + [max(1.0, tests - 1.0)] * bool(tests)
+    return [1.0] * (tests - 1) + [max(1.0, 9.0 * (tests - 1))] * bool(tests)

@@ -172,7 +172,28 @@ def test_drift_within_an_allocation_makes_no_false_claims() -> None:
     assert round(draws * found) <= most(0.05, draws) and 1.1 < turn_factor(20) < turn_factor(20, 4) < 1.4
 
 
-def test_three_jobs_find_five_percent() -> None:
+@pytest.mark.parametrize(
+    "cell", [best(2, 3), best(4, 3), scaling(3, sizes=(1, 8)), scaling(3)], ids=["2", "4", "2 sizes", "4 sizes"]
+)
+def test_three_jobs_find_five_percent(cell: error_rates.Cell) -> None:
     draws = 200
-    found = best(2, 3)(NOISES[error_rates.POWER], np.random.default_rng(5), draws, np.log(1.05))
+    found = cell(NOISES[error_rates.POWER], np.random.default_rng(5), draws, np.log(1.05))
     assert round(draws * found) >= least(0.9, draws)
+
+
+def test_contenders_far_behind_that_scatter_less_seldom_make_a_winner() -> None:
+    """Their scatter pooled with that of the two that are level, of which one scatters thrice, would in 15 % of draws."""
+    draws = 200
+    noise = NOISES["one contender's noise × 3, run effect 1 %"]
+    assert round(draws * best(4, 3, near=2)(noise, np.random.default_rng(6), draws, 0.0)) <= most(0.06, draws)
+
+
+def test_other_contenders_scatter_counts_if_it_is_alike_and_not_too_much() -> None:
+    def side(middle: float, apart: float) -> list[Sample]:
+        return [Sample.of([middle * (1 - apart), middle, middle * (1 + apart)], "123")]
+
+    over, under = side(104, 0.01), side(100, 0.01)
+    alone, alike = ratios.ratio([over], [under]), ratios.ratio([over], [under], [over, under, side(90, 0.01)])
+    wild = ratios.ratio([over], [under], [over, under, side(90, 0.3)])
+    assert alone.p and alike.p == pytest.approx(alone.p / ratios.TRUST) and wild.p == alone.p
+    assert alone.interval and alike.interval and alone.interval[0] < alike.interval[0] < alike.value
