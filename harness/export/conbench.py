@@ -81,7 +81,7 @@ def _text(repository: str, file: str) -> str:
     stats = {
         "data": record.derived.img_per_s.values,
         "unit": UNIT,
-        "times": [max(rank.window_s for rank in repeat.ranks) for repeat in record.repeats],
+        "times": [record.spec.steps * record.spec.global_batch / value for value in record.derived.img_per_s.values],
         "time_unit": "s",
         "iterations": record.spec.steps,
     }

@@ -26,7 +26,7 @@ def _text(file: str) -> str:
     """The lines of one record.
 
     ``run_start`` and ``run_stop`` are when a repeat was started and had ended, with the start of its processes and its
-    warm-up; the throughput is that of the measured window alone. A record without a number is one run that was aborted.
+    warm-up; the throughput is that of the window's steady steps. A record without a number is one run that was aborted.
     """
     record = Record.read(Path(file))
     if record.derived is None:

@@ -106,9 +106,14 @@ class Derived(Frozen):
     @property
     def notes(self) -> tuple[str, ...]:
         """What disturbed the run, a sentence each; and that steps of a real device were not steady."""
-        trends = [(number, each) for number, each in enumerate(self.steady or (), 1) if each.trends]
-        unsteady = [f"repeat {number} was not steady: {told(each)}" for number, each in trends]
-        return (*(self.disturbance.notes if self.disturbance else ()), *unsteady[:1])
+        notes = self.disturbance.notes if self.disturbance else ()
+        if not (trends := [(str(number), each) for number, each in enumerate(self.steady or (), 1) if each.trends]):
+            return notes
+        (first, its), *others = trends
+        if not others:
+            return (*notes, f"repeat {first} was not steady: {told(its)}")
+        numbers = ", ".join(number for number, _ in trends)
+        return (*notes, f"repeats {numbers} were not steady; in repeat {first} {told(its)}")
 
     @property
     def by_window(self) -> bool:

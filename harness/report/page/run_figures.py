@@ -47,19 +47,19 @@ def steps(lines: Sequence[Line]) -> list[Figure]:
 
 
 def read_steps(path: Path) -> pandas.DataFrame:
-    """The step times in a record over all repeats, in ms of the device's own time: a row for each rank, with its hosts,
+    """The steady steps in a record over all repeats, in ms of the device's own time: a row for each rank, with its hosts,
     quantiles and longest step. Raises InvalidInput for a record that cannot be read.
     """
-    marks: dict[int, list[Any]] = defaultdict(list)
+    steps_s: dict[int, list[float]] = defaultdict(list)
     hosts: dict[int, dict[str, None]] = defaultdict(dict)
     record = measurement.Record.read(path)
     for repeat in record.repeats:
+        left_out = measurement.steady_of(record.spec, repeat.ranks).left_out
         for rank in repeat.ranks:
-            marks[rank.rank].append(rank.marks_s)
+            steps_s[rank.rank] += numpy.diff(rank.marks_s[left_out:]).tolist()
             hosts[rank.rank][rank.host] = None
-    ranks = sorted(marks)
-    steps_s = numpy.diff(numpy.array([marks[rank] for rank in ranks]), axis=-1) / record.spec.dilation
-    steps_ms = 1e3 * steps_s.reshape(len(ranks), -1)
+    ranks = sorted(steps_s)
+    steps_ms = 1e3 * numpy.array([steps_s[rank] for rank in ranks]) / record.spec.dilation
     columns = [f"p{percentile}" for percentile in PERCENTILES]
     frame = pandas.DataFrame(numpy.percentile(steps_ms, PERCENTILES, axis=1).T, columns=columns)
     return frame.assign(rank=ranks, hosts=[", ".join(hosts[rank]) for rank in ranks], longest=steps_ms.max(axis=1))
