@@ -102,9 +102,9 @@ MESSAGE = Quantity("message", "µs", 1e6, "what a message costs an endpoint in a
 TOKEN = Quantity(
     "token", "µs", 1e6, "what a token of the step's barrier costs the server that holds its queue", Prior(1e-6, 2.7)
 )
-# On links with shallow queues, slices on 4 of 4 and 8 of 8 nodes, it was 0.65 (results/experiments/ps-bottleneck), and
+# On links with shallow queues, slices on 4 of 4 and 8 of 8 nodes, it was 0.64 (results/experiments/ps-bottleneck), and
 # sockets without a framework took 1.4 times as long as the law on 8 and 16 nodes, 1.7 times on 32. On links with deep
-# queues (results/experiments/emulated-p100) the law is better without it, so none is what is typical.
+# queues (emulated devices at commit c699d9e) the law was better without it, so none is what is typical.
 CONTENTION = Quantity(
     "contention",
     "",

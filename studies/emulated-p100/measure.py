@@ -6,8 +6,7 @@ A FILE is a study of `harness study` with one field more in its tables: ``links`
 is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
 study of their own, in DIR, which --list lists; the links are measured before and after it. Whatever is interrupted goes on
 where it was, and what is in results/experiments is taken as measured, unless --anew. What completed is kept
-in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are. Steady
-points are in steady, others with all bytes in whole, on more nodes than most in large, with fewer bytes in scaled.
+in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are.
 """
 
 from __future__ import annotations
@@ -31,22 +30,7 @@ from harness.records.measurement import Record
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXPERIMENTS = ROOT / "results" / "experiments"
-MEASURED = EXPERIMENTS / "emulated-p100"
-STEADY = (
-    "steady-8",
-    "again",
-    "steps",
-    "steady-32",
-    "steady-128",
-)  # the studies of steady steps, which steady.py analyses
-FILES = [
-    HERE / f"{name}.toml"
-    for name in (
-        *STEADY,
-        *("inception3", "invariance", "servers", "control", "rates", "resnet50", "large", "daint"),
-    )
-]
-COMPLETE = 32  # nodes up to which almost every way of distributing can be measured
+FILES = [HERE / f"{name}.toml" for name in ("steady-8", "again", "steps", "steady-32", "steady-128")]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
 Table = dict[str, Any]
@@ -83,11 +67,8 @@ class Part(NamedTuple):
 
     @property
     def place(self) -> Path:
-        """Where its records are kept. Who scales best is asked of points with all bytes, on sizes that almost all have."""
-        if self.name.startswith(STEADY):
-            return Path("steady", self.name)
-        kind = "scaled" if self.links.bytes_scale < 1 else "large" if self.nodes > COMPLETE else "whole"
-        return Path("emulated-p100", kind, self.name)
+        """Where its records are kept."""
+        return Path("unfitted/trainings" if self.name.startswith("unfitted") else "steady", self.name)
 
     def toml(self) -> str:
         """Its study file. Strings, numbers and lists of them are the same in JSON."""

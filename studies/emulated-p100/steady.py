@@ -19,12 +19,13 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from measure import HERE, STEADY, parts
+from measure import FILES, HERE, parts
 from predictions import by_law, complete
 from predictions import points as study_points
 
+from harness import results
 from harness.analysis.verdict import MARGIN
 from harness.core import backend as backends
 from harness.core.emulation import emulation, profile
@@ -40,7 +41,6 @@ from harness.results.experiment import Answer, Finding
 from harness.running.notes import StudyNotes
 
 TOOLKITS = ("pytorch", "horovod", "caffe2")
-AS_2017 = {8: 2, 16: 4, 32: 12, 64: 40, 128: 116}  # servers that were published to be best on Piz Daint, by nodes
 # What is searched on the servers' side: slices or whole tensors, 2017's number of them or another one, and the order.
 KINDS = {
     (False, True, "none"): "whole, 2017's number, no order",
@@ -51,6 +51,7 @@ KINDS = {
     (True, False, "forward"): "slices, in order",
 }
 REPLICAS = "replicas"
+ALIKE = ("torch_parameter_server", "parameter_server_strategy")  # which should take as long as parameter_server
 WINDOWS = (1, 2, 4, 8, 16)
 
 
@@ -87,7 +88,12 @@ class Point(NamedTuple):
         if not self.ps:
             return "toolkit" if backend in TOOLKITS else "control"
         sliced = options["placement"] == "partitioned"
-        return KINDS[sliced, not sliced and self.ps == AS_2017[self.spec.nodes], options["order"]]
+        as_many = self.ps == published_2017()[self.spec.nodes].ps
+        return KINDS[sliced, not sliced and as_many, options.get("order", "none")]
+
+    @property
+    def is_as_2017(self) -> bool:
+        return self.kind.startswith("whole, 2017's")
 
     @property
     def way(self) -> str:
@@ -98,6 +104,21 @@ class Point(NamedTuple):
     @property
     def label(self) -> str:
         return f"{plural(self.spec.nodes, 'node')}, {self.links:g} GB/s: {self.way}"
+
+
+class Published(NamedTuple):
+    """The best number of servers that was published for a number of nodes of Piz Daint, and its step in seconds."""
+
+    ps: int
+    step_s: float
+
+
+@cache
+def published_2017() -> dict[int, Published]:
+    """By nodes: of TensorFlow 1.1, synthetic images, 64 per node and step (results/reference)."""
+    every: Any = results.load(["reference:daint"])
+    servers = every[(every["software"] == "TensorFlow 1.1.0") & (every["data"] == "synthetic")]
+    return {run.nodes: Published(run.ps, run.workers * run.batch_size / run.img_per_s) for run in servers.itertuples()}
 
 
 class Cell(NamedTuple):
@@ -131,12 +152,16 @@ class Spread(NamedTuple):
     deviation: float
     freedom: int
 
-    def interval(self, ratio: float, repeats: Sequence[int]) -> tuple[float, float]:
-        """Of a ratio of two steps of so many repeats each, at 95 %."""
+    def interval(self, ratio: float, repeats: Sequence[int], among: tuple[int, int] = (1, 1)) -> tuple[float, float]:
+        """Of a ratio of two steps of so many repeats each, at 95 %; they are the shortest ``among`` so many (Šidák).
+
+        A step that was the shortest by luck is longer: the dividend's raises the upper limit, the divisor's the lower one.
+        """
         from scipy.special import stdtrit
 
-        half = float(stdtrit(self.freedom, 0.975)) * self.deviation * math.sqrt(sum(1 / count for count in repeats))
-        return ratio * math.exp(-half), ratio * math.exp(half)
+        error = self.deviation * math.sqrt(sum(1 / count for count in repeats))
+        up, down = (float(stdtrit(self.freedom, 0.975 ** (1 / count))) * error for count in among)
+        return ratio * math.exp(-down), ratio * math.exp(up)
 
 
 def spread(points: Iterable[Point]) -> Spread | None:
@@ -173,7 +198,7 @@ def first_written() -> dict[tuple[str, str], datetime]:
 
 def read(folders: Iterable[Path]) -> list[Point]:
     """The points of the studies' folders among these, each with its kept records. Raises InvalidInput."""
-    known = {part.name: part for file in STEADY for part in parts(HERE / f"{file}.toml")}
+    known = {part.name: part for file in FILES for part in parts(file)}
     points = []
     for folder in folders:
         notes, part = StudyNotes.read(folder), known.get(folder.name)
@@ -235,18 +260,26 @@ def cells(points: Sequence[Point]) -> list[Cell]:
 # --- the questions ---
 
 
-def ratio_of(slow: Point, fast: Point, known: Spread | None) -> tuple[float, tuple[float, float] | None]:
-    """How many times longer the step of ``slow`` takes, and the interval of repeatability."""
+def ratio_of(
+    slow: Point, fast: Point, known: Spread | None, among: tuple[int, int] = (1, 1)
+) -> tuple[float, tuple[float, float] | None]:
+    """How many times longer the step of ``slow`` takes, and the interval of repeatability (see ``Spread``)."""
     ratio = slow.step_s / fast.step_s
-    return ratio, known and known.interval(ratio, [len(slow.each_s), len(fast.each_s)])
+    return ratio, known and known.interval(ratio, [len(slow.each_s), len(fast.each_s)], among)
 
 
 def compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]], name: str, question: str) -> Finding:
-    """Whether the fastest toolkit is faster than certain servers of each cell by more than ``MARGIN``."""
+    """Whether the fastest toolkit is faster than certain servers of each cell by more than ``MARGIN``.
+
+    Each is the fastest of its side, so intervals are widened for the choice.
+    """
     known = spread(points)
     if not chosen:
         return Finding(name, question, "cannot say", "Not measured.", {})
-    ratios = {cell.name: ratio_of(servers, cell.toolkit, known) for cell, servers in chosen}
+    ratios = {
+        cell.name: ratio_of(servers, cell.toolkit, known, (len(cell.servers), len(cell.toolkits)))
+        for cell, servers in chosen
+    }
     beaten = [cell for cell, (_, limits) in ratios.items() if limits and limits[0] > 1 + MARGIN]
     level = [cell for cell, (_, limits) in ratios.items() if limits and limits[1] <= 1 + MARGIN]
     searched = "; ".join(
@@ -276,25 +309,41 @@ def best_servers(points: Sequence[Point]) -> Finding:
     return compared(points, chosen, "best_servers", question)
 
 
-def torchs_are_tensorflows(points: Sequence[Point]) -> Finding:
-    """Steps of the same servers, placement, number and order, by both frameworks."""
-    question = "Do PyTorch's servers take as long as TensorFlow's, to within 5 %?"
-    pairs = [
-        (one, other)
-        for one in points
-        for other in points
-        if (one.spec.backend, other.spec.backend) == ("torch_parameter_server", "parameter_server")
-        and (one.study, one.links, one.spec.nodes, one.ps, one.kind)
-        == (other.study, other.links, other.spec.nodes, other.ps, other.kind)
-    ]
-    if not pairs:
-        return Finding("torchs_are_tensorflows", question, "cannot say", "Not measured.", {})
-    off = {f"{one.label}": one.step_s / other.step_s - 1 for one, other in pairs}
+def servers_are_alike(points: Sequence[Point]) -> Finding:
+    """Steps of the same servers, placement, number and order: PyTorch's and TensorFlow's own beside ours by its runtime."""
+    question = (
+        "Do servers take as long with PyTorch, and as TensorFlow's own of today, as ours with TensorFlow's runtime?"
+    )
+
+    def same(point: Point) -> tuple[object, ...]:
+        options = point.spec.options
+        return point.study, point.links, point.spec.nodes, point.ps, options["placement"], options.get("order", "none")
+
+    ours = {same(point): point for point in points if point.spec.backend == "parameter_server"}
+    others = [point for point in points if point.ps and point.spec.backend in ALIKE and same(point) in ours]
+    if not others:
+        return Finding("servers_are_alike", question, "cannot say", "Not measured.", {})
+    off = {point.label: point.step_s / ours[same(point)].step_s - 1 for point in others}
     worst = max(off, key=lambda label: abs(off[label]))
     because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
-    return Finding(
-        "torchs_are_tensorflows", question, "yes" if abs(off[worst]) <= MARGIN else "no", because, {"worst": off[worst]}
-    )
+    answer: Answer = "yes" if abs(off[worst]) <= MARGIN else "no"
+    return Finding("servers_are_alike", question, answer, because, {"worst": off[worst]})
+
+
+def dilations_agree(points: Sequence[Point]) -> Finding:
+    """Steps of the same configuration, with and without twice the dilation: processors' time beside the device halves."""
+    question = "Is a step the same to within 2 % with twice the dilation?"
+    known = {(point.links, point.spec.nodes, point.way, point.spec.dilation): point for point in points}
+    off = {
+        point.label: known[links, nodes, way, 2 * dilation].step_s / point.step_s - 1
+        for (links, nodes, way, dilation), point in known.items()
+        if (links, nodes, way, 2 * dilation) in known
+    }
+    if not off:
+        return Finding("dilations_agree", question, "cannot say", "Not measured.", {})
+    worst = max(off, key=lambda label: abs(off[label]))
+    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
+    return Finding("dilations_agree", question, "yes" if abs(off[worst]) <= 0.02 else "no", because, off)
 
 
 def window_s(point: Point, steps: int) -> float:
@@ -359,7 +408,7 @@ def law_errs(points: Sequence[Point]) -> Finding:
 
 
 def findings(points: Sequence[Point]) -> list[Finding]:
-    asked = (as_2017, best_servers, the_drop, torchs_are_tensorflows, steps_matter, law_errs)
+    asked = (as_2017, best_servers, the_drop, servers_are_alike, dilations_agree, steps_matter, law_errs)
     return [question(points) for question in asked]
 
 
@@ -372,11 +421,13 @@ def page(points: Sequence[Point]) -> str:
         points=points,
         cells=cells(points),
         kinds=[*KINDS.values(), REPLICAS],
+        beside=[point for point in points if point.is_as_2017 and not point.study.startswith("steps")],
+        published=published_2017(),
         control=control(points),
         windows=WINDOWS,
         window_s=window_s,
         spread=spread(points),
-        ratio_of=lambda slow, fast: ratio_of(slow, fast, spread(points)),
+        ratio_of=lambda slow, cell: ratio_of(slow, cell.toolkit, spread(points), (1, len(cell.toolkits))),
         device_s=profile("p100").steps["inception3"].batch_size / profile("p100").steps["inception3"].img_per_s,
         before=sum(bool(point.written_before) for point in points),
         git=bool(first_written()),

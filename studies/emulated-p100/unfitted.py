@@ -5,8 +5,8 @@
     .venv/bin/python studies/emulated-p100/measure.py studies/emulated-p100/unfitted.toml -o runs/unfitted
     .venv/bin/python studies/emulated-p100/unfitted.py analyse > results/experiments/unfitted/index.md
 
-Predictions are those of `harness predict --network`, at the dilation of each point. One worker alone is that of the same
-backend in results/experiments/emulated-p100; docs/scaling-model.md has what came of it.
+Predictions are those of `harness predict --network`, at the dilation of each point. One worker alone was measured before
+(results/experiments/unfitted/alone). docs/scaling-model.md has what came of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from measure import CLUSTER, HARNESS, MEASURED, ROOT, Part, parts, without_names
+from measure import CLUSTER, EXPERIMENTS, HARNESS, ROOT, Part, parts, without_names
 from predictions import complete, of_row, points
 
 from harness import results
@@ -37,8 +37,8 @@ from harness.results import kernels
 
 HERE = Path(__file__).parent
 STUDY, PREDICTIONS = HERE / "unfitted.toml", HERE / "unfitted.csv"
-RECORDS = ROOT / "results" / "experiments" / "unfitted"
-NETWORKS = RECORDS / "networks"
+KEPT = EXPERIMENTS / "unfitted"
+ALONE, NETWORKS, RECORDS = KEPT / "alone", KEPT / "networks", KEPT / "trainings"
 MEGABYTES = (50, 100)  # per second of the cluster's own time
 OVER = (
     "pytorch:mpi,pytorch:gloo,horovod:torch:mpi,multi_worker_mirrored,parameter_server,"
@@ -87,8 +87,8 @@ def carried(rate: float) -> Any:
 
 @cache
 def alone() -> Any:
-    """Runs that were measured for another study, some of them on one worker, with the ``window`` of each."""
-    runs = results.load([MEASURED / "whole"])
+    """Runs on one worker, with the ``window`` of each."""
+    runs = results.load([ALONE])
     return runs.assign(window=[json.loads(options).get("window") for options in runs["options"]])
 
 

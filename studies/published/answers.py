@@ -22,7 +22,6 @@ from typing import Any
 import pandas
 
 from harness import results
-from harness.analysis import fastest
 from harness.analysis import verdict as verdicts
 from harness.core.exchange import bytes_per_server, place
 from harness.core.text import template
@@ -36,13 +35,10 @@ from harness.prediction.fitting import Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction, What
 from harness.prediction.holdout import HeldOut, condition, hold_out
 from harness.prediction.observations import Observation, groups, informative
-from harness.report.text import fastest as best_report
 from harness.report.text import verdict as verdict_report
 
 ROOT = Path(__file__).parents[2]
-EMULATED = "results/experiments/emulated-p100"
 STEADY = "results/experiments/steady"
-WHOLE = f"{EMULATED}/whole"  # with all bytes: who scales best is not asked of points with fewer
 COMMAND = ".venv/bin/python studies/published/answers.py -o docs/answers.md"
 MODEL, BATCH = "inception3", 64
 DAINT, XLARGE, EIGHT, CORI = "Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80", "Cori KNL"
@@ -165,8 +161,6 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
     )
     of_servers, over_mpi, over_nccl = [fit(system) for system in SYSTEMS], fit_over("mpi"), fit_over("nccl")
     verdict = verdicts.verdict(frame[frame["system"] == DAINT])
-    emulated = results.load([str(ROOT / WHOLE)])
-    of_emulated = verdicts.verdict(emulated)
     cori = next(group for group in known.values() if group.key.system == CORI)
     in_no_order = replace(start("servers"), draws=None)
     in_no_order = replace(in_no_order, parameters=replace(in_no_order.parameters, ordered=0.0))
@@ -205,13 +199,8 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         lost=[longer for fitted in of_servers for _, longer in fitted.searches],
         unordered=[forecast.best(partitioned(SERVERS), in_no_order, [nodes])[0] for nodes in LARGE],
         experiments=experiments,
-        emulated=(experiments or {}).get(EMULATED),
-        emulated_folder=EMULATED,
         steady=(experiments or {}).get(STEADY),
         steady_folder=STEADY,
-        emulated_whole=WHOLE,
-        emulated_says=best_report.answer(fastest.races(emulated), of_emulated),
-        emulated_verdict=verdict_report.headline(of_emulated),
     )
     body, mark, notes = text.partition("\n[^1]: ")
     return re.sub(r"(?<=\d)%", " %", body) + mark + notes

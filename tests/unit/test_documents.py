@@ -289,9 +289,9 @@ def folder(
     results, records = limited if "studies/" in command else here / "runs", here.glob("runs/2026-10/*pytorch*n2*")
     if "--single RECORD" in command:  # of one worker, and what a network's kernels say
         results = experiments / "unfitted" / "networks" / "100MBps"
-        records = experiments.glob("emulated-p100/whole/inception3-links-2.5-dilation-4/*-horovod-inception3-n1-*")
+        records = experiments.glob("unfitted/alone/*-horovod-inception3-n1-*")
         (here / "runs" / "network").symlink_to(results)
-        (here / "RUN").symlink_to(next(experiments.glob("unfitted/whole/*-0.8-*-8/*-horovod-inception3-n4-*")))
+        (here / "RUN").symlink_to(next(experiments.glob("unfitted/trainings/*-0.8-*-8/*-horovod-inception3-n4-*")))
     (here / "RESULTS").symlink_to(results)
     (here / "RECORD").symlink_to(next(records) / "record.json")
     if "data convert" in command:  # a thousand shards take a thousand images
@@ -316,7 +316,7 @@ def folder(
         (here / "runs" / "ps-bottleneck").symlink_to(limited)
     if "runs/emulated/kept" in command:
         (here / "runs" / "emulated").mkdir()
-        (here / "runs" / "emulated" / "kept").symlink_to(experiments / "emulated-p100")
+        (here / "runs" / "emulated" / "kept").symlink_to(experiments / "steady")
     if "--device cuda" in command:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # a plan takes the name of a GPU, and no GPU
     if "--dry-run" in command:

@@ -91,7 +91,7 @@ def test_findings_of_experiments_are_told_with_the_command_that_gives_them(tmp_p
 
 def test_every_experiment_that_was_made_is_on_the_page_with_the_script_that_analyses_it() -> None:
     found = answers.analyses([])
-    assert found.keys() == {f"results/experiments/{name}" for name in ("emulated-p100", "ps-bottleneck", "steady")}
+    assert found.keys() == {f"results/experiments/{name}" for name in ("ps-bottleneck", "steady")}
     for folder, analysis in found.items():
         script = Path("studies", analysis["experiment"], analysis.get("script", "analyse.py"))
         assert f"`.venv/bin/python {script} {folder}`" in committed()

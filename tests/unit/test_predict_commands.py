@@ -432,9 +432,9 @@ def test_what_is_no_run_with_a_number_is_not_explained(harness: Harness, tmp_pat
 # --- a run beside what was predicted of it ---------------------------------------------------------
 
 MEASURED = ROOT / "results" / "experiments"
-(ALONE,) = (MEASURED / "emulated-p100/whole/inception3-links-2.5-dilation-4").glob("*-pytorch-inception3-n1-75944613")
+(ALONE,) = (MEASURED / "unfitted/alone").glob("*-pytorch-inception3-n1-75944613")
 NETWORK = MEASURED / "unfitted" / "networks" / "50MBps"
-HEALTHY = MEASURED / "unfitted" / "whole" / "unfitted-links-0.4-dilation-8"
+HEALTHY = MEASURED / "unfitted" / "trainings" / "unfitted-links-0.4-dilation-8"
 BEGUN = ("--single", str(ALONE), "--network", str(NETWORK))
 EMULATED: dict[str, Any] = {"device": "emulated:p100", "dilation": 8, "batch_size": 64}
 STEP_S = 64 / 136.4  # of one emulated device, which 4 steps of a made record take 8 times as long

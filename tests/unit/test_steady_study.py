@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from harness.running.notes import StudyNotes
+from harness.running.study import Study
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "studies" / "emulated-p100"
@@ -15,10 +19,48 @@ with contextlib.ExitStack() as stack:  # its scripts import each other
     sys.path.insert(0, str(FOLDER))
     stack.callback(sys.path.remove, str(FOLDER))
     import measure
+    import predictions
     import steady
     from predictions import completed
 
 RESULTS = measure.EXPERIMENTS / "steady"
+
+
+def test_points_that_want_the_same_links_are_a_study_of_their_own(tmp_path: Path) -> None:
+    every = [part for file in measure.FILES for part in measure.parts(file)]
+    assert len({part.name for part in every}) == len(every)
+    for part in every:
+        (tmp_path / "study.toml").write_text(part.toml())
+        points = Study.read(tmp_path / "study.toml").points(lambda _: "cpu")
+        assert {point.spec.dilation for point in points} == {part.links.dilation}
+        assert max(point.spec.nodes for point in points) == part.nodes
+
+
+def test_what_is_in_results_is_known_as_points_of_the_study() -> None:
+    files = [*measure.FILES, FOLDER / "unfitted.toml"]
+    parts = {part.name: part for file in files for part in measure.parts(file)}
+    for folder in filter(Path.is_dir, [*RESULTS.glob("*"), *measure.EXPERIMENTS.glob("unfitted/trainings/*")]):
+        notes = StudyNotes.read(folder)
+        study = Study.model_validate({"name": folder.name, "matrix": parts[folder.name].tables})
+        assert folder == measure.EXPERIMENTS / parts[folder.name].place
+        asked = {point.id for point in study.points(lambda _: "cpu")}
+        assert notes
+        assert {file.parent.name for file in folder.glob("*/record.json")} <= {
+            run for entry in notes.points if entry.id in asked for run in entry.runs
+        }
+
+
+def test_links_are_as_much_slower_as_time_is_dilated_and_bytes_are_scaled() -> None:
+    assert measure.Links(2.5, 16, 1).megabits == 1250
+    assert measure.Links(2.5, 16, 0.25).megabits == 312.5
+
+
+def test_what_was_predicted_is_what_the_model_says() -> None:
+    """Changing the law means a new study: its predictions are from before it was measured."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        predictions.main()
+    assert printed.getvalue() == (FOLDER / "predictions.csv").read_text()
 
 
 @dataclass(frozen=True)
@@ -38,7 +80,10 @@ class Made:
                 study, links, spec, seconds, each, (durations, durations), (1, 1), seconds, seconds, True
             )
 
-        whole, ps = {"placement": "greedy", "ps": steady.AS_2017[nodes]}, {"placement": "partitioned", "ps": nodes}
+        whole, ps = (
+            {"placement": "greedy", "ps": steady.published_2017()[nodes].ps},
+            {"placement": "partitioned", "ps": nodes},
+        )
         return [
             point(self.toolkit, backend="horovod:torch:mpi"),
             point(self.toolkit * 1.01, backend="pytorch:gloo"),
@@ -69,11 +114,11 @@ def test_each_comparison_names_what_was_searched_on_both_sides() -> None:
 
 def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> None:
     points = Made(servers=0.7, slices=0.475).points()
-    assert answers(points)["torchs_are_tensorflows"] == "yes"
+    assert answers(points)["servers_are_alike"] == "yes"
     drifting = [
         point._replace(step_s=0.95) if point.spec.backend == "torch_parameter_server" else point for point in points
     ]
-    assert answers(drifting)["torchs_are_tensorflows"] == "no"
+    assert answers(drifting)["servers_are_alike"] == "no"
 
 
 def test_a_short_window_is_the_beginning_of_a_long_one() -> None:
