@@ -236,32 +236,39 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], peers: Sequence[Choic
     widths, p = _tested(value, terms, careful)
     low, high = widths(tail)
     if careful and (moderated := _moderated(terms, peers)):
-        others, its_p = _tested(value, moderated, careful)
+        others, its_p = _tested(value, *moderated)
         limits = zip((low, high), others(tail), widths(TRUST * tail), strict=True)
         low, high = (min(own, max(other, least)) for own, other, least in limits)
         p = min(p, max(its_p, p / TRUST))
     return Ratio(value, (value * math.exp(-low), value * math.exp(high)), p, unit)
 
 
-def _tested(value: float, terms: Sequence[_Term], careful: bool) -> tuple[Callable[[float], Interval], float]:
-    """How far an interval reaches down and up from a ratio, on logarithms, by what it may miss; and the ratio's p."""
+def _tested(
+    value: float, terms: Sequence[_Term], careful: bool, most: float = math.inf
+) -> tuple[Callable[[float], Interval], float]:
+    """How far an interval reaches down and up from a ratio, on logarithms, by what it may miss; and the ratio's p.
+
+    Both have ``most`` degrees of freedom or fewer.
+    """
     from scipy.special import stdtr, stdtrit
 
     errors = [(_errors(term.over, term), _errors(term.under, term), term.freedom) for term in terms]
     downwards = _added([(math.hypot(ours[0], theirs[1]), freedom) for ours, theirs, freedom in errors], careful)
     upwards = _added([(math.hypot(ours[1], theirs[0]), freedom) for ours, theirs, freedom in errors], careful)
     distance, (towards_1, its_freedom) = abs(math.log(value)), upwards if value < 1 else downwards
-    p = 2 * float(stdtr(its_freedom, -distance / towards_1)) if towards_1 else float(distance == 0)
+    p = 2 * float(stdtr(min(its_freedom, most), -distance / towards_1)) if towards_1 else float(distance == 0)
 
     def widths(tail: float) -> Interval:
-        low, high = (error * float(stdtrit(freedom, 1 - tail / 2)) for error, freedom in (downwards, upwards))
+        low, high = (
+            error * float(stdtrit(min(freedom, most), 1 - tail / 2)) for error, freedom in (downwards, upwards)
+        )
         return low, high
 
     return widths, p
 
 
-def _moderated(terms: Sequence[_Term], peers: Sequence[Choice]) -> list[_Term] | None:
-    """The terms with scatter that is drawn towards that of all ``peers``, by as much as theirs is alike.
+def _moderated(terms: Sequence[_Term], peers: Sequence[Choice]) -> tuple[list[_Term], bool, float] | None:
+    """The terms with scatter that is drawn towards that of all ``peers``, by as much as theirs is alike, for ``_tested``.
 
     G. K. Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3 (2004) 3, section 6.2, with no
     more degrees of freedom for what is common than peers beyond two have. None where fewer than three peers scatter, and
@@ -274,7 +281,8 @@ def _moderated(terms: Sequence[_Term], peers: Sequence[Choice]) -> list[_Term] |
         return None
     logs = [2 * math.log(deviation) - float(psi(freedom / 2)) + math.log(freedom / 2) for deviation, freedom in known]
     scatter = variance(logs) - fmean(float(polygamma(1, freedom / 2)) for _, freedom in known)
-    freedom, common = sum(freedom for _, freedom in known) * (1 - 2 / len(known)), math.exp(fmean(logs))
+    every = float(sum(freedom for _, freedom in known))
+    freedom, common = every * (1 - 2 / len(known)), math.exp(fmean(logs))
     if scatter > 0:
         half = 0.5 + 1 / scatter
         for _ in range(20):  # Newton's method, towards the inverse of the trigamma function
@@ -287,7 +295,7 @@ def _moderated(terms: Sequence[_Term], peers: Sequence[Choice]) -> list[_Term] |
         both = term.freedom + freedom
         squares = freedom * common + term.freedom * term.deviation**2
         drawn.append(term._replace(deviation=math.sqrt(squares / both), freedom=both))
-    return drawn
+    return drawn, True, every
 
 
 def _errors(choice: Choice, term: _Term) -> Interval:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, variance
 from typing import Any, NamedTuple
 
 from measure import FILES, HERE, parts
@@ -92,6 +92,12 @@ class Point(NamedTuple):
         return KINDS[sliced, not sliced and as_many, options.get("order", "none")]
 
     @property
+    def scatter(self) -> float:
+        """The relative standard error of the steady step, by the scatter of its steps."""
+        kept = [steps_s[left_out:] for steps_s, left_out in zip(self.steps_s, self.left_out, strict=True)]
+        return math.sqrt(sum(variance(each) / len(each) for each in kept)) / len(kept) / self.step_s
+
+    @property
     def is_as_2017(self) -> bool:
         return self.kind.startswith("whole, 2017's")
 
@@ -152,14 +158,16 @@ class Spread(NamedTuple):
     deviation: float
     freedom: int
 
-    def interval(self, ratio: float, repeats: Sequence[int], among: tuple[int, int] = (1, 1)) -> tuple[float, float]:
-        """Of a ratio of two steps of so many repeats each, at 95 %; they are the shortest ``among`` so many (Šidák).
+    def interval(self, slow: Point, fast: Point, among: tuple[int, int] = (1, 1)) -> tuple[float, float]:
+        """Of the ratio of two steps, at 95 %; they are the shortest ``among`` so many (Šidák).
 
         A step that was the shortest by luck is longer: the dividend's raises the upper limit, the divisor's the lower one.
+        Not all points were repeated, and some steps scatter more than others, so that of a point's own steps is added.
         """
         from scipy.special import stdtrit
 
-        error = self.deviation * math.sqrt(sum(1 / count for count in repeats))
+        ratio = slow.step_s / fast.step_s
+        error = math.sqrt(sum(self.deviation**2 / len(each.each_s) + each.scatter**2 for each in (slow, fast)))
         up, down = (float(stdtrit(self.freedom, 0.975 ** (1 / count))) * error for count in among)
         return ratio * math.exp(-down), ratio * math.exp(up)
 
@@ -264,8 +272,7 @@ def ratio_of(
     slow: Point, fast: Point, known: Spread | None, among: tuple[int, int] = (1, 1)
 ) -> tuple[float, tuple[float, float] | None]:
     """How many times longer the step of ``slow`` takes, and the interval of repeatability (see ``Spread``)."""
-    ratio = slow.step_s / fast.step_s
-    return ratio, known and known.interval(ratio, [len(slow.each_s), len(fast.each_s)], among)
+    return slow.step_s / fast.step_s, known and known.interval(slow, fast, among)
 
 
 def compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]], name: str, question: str) -> Finding:

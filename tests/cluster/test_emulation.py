@@ -89,8 +89,8 @@ def test_an_emulated_step_is_as_long_as_the_real_one_whatever_the_dilation_and_t
 def test_pytorchs_servers_take_as_long_as_tensorflows_where_the_network_binds(
     cluster: VirtualCluster, harness: Harness, environment: Callable[..., Path], tmp_path: Path, order: str
 ) -> None:
-    """Two servers on four nodes with 0.125 GB/s, of the device's time: 2.5 s. A server that goes on alone, or has too little
-    room for gradients, takes 5 to 12 % longer here.
+    """Two servers on four nodes with 0.125 GB/s, of the device's time: 2.5 s. Servers that go on alone, or have too little
+    room for gradients, take 5 to 12 % longer here.
     """
     cluster.control("rate", "62.5mbit", "--dilation", "4", "--bytes-scale", "0.25").succeeded()
     scaled = ("--model", "inception3", "--device", "emulated:p100", "--dilation", "4", "--bytes-scale", "0.25")

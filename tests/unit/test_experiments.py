@@ -238,7 +238,7 @@ def test_a_folder_with_both_kinds_of_links_is_not_mixed(capsys: pytest.CaptureFi
     whole = capsys.readouterr().out
     ps_bottleneck.main([str(KEPT / "limited"), "--control", str(KEPT / "unlimited")])
     assert capsys.readouterr().out == whole
-    assert "0.56 s of its 1.78 s remain without a limit" in whole
+    assert "0.52 s of its 1.80 s remain without a limit" in whole
 
 
 @pytest.mark.parametrize(

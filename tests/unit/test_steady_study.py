@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.text import plural
 from harness.running.notes import StudyNotes
 from harness.running.study import Study
 from tests.conftest import ROOT
@@ -133,8 +134,12 @@ def test_intervals_are_the_repeatability_of_all_points_together() -> None:
     spread = steady.spread(Made(servers=0.7, slices=0.475).points())
     assert spread and spread.freedom == 5
     assert spread.deviation == pytest.approx(0.002 * 2**0.5)
-    low, high = spread.interval(1.0, [2, 2])
+    point, *_ = Made(servers=0.7, slices=0.475).points()
+    low, high = spread.interval(point, point)
     assert high == pytest.approx(1 / low) and high == pytest.approx(1.0073, abs=1e-4)
+    assert spread.interval(point, point, (6, 1))[1] > high and spread.interval(point, point, (6, 1))[0] == low
+    restless = point._replace(steps_s=((0.3, 0.45, 0.49, 0.45, 0.49),) * 2)
+    assert spread.interval(restless, point)[1] > high
 
 
 def kept() -> list[steady.Point]:
@@ -143,12 +148,14 @@ def kept() -> list[steady.Point]:
 
 def test_the_readme_has_the_map() -> None:
     readme = (ROOT / "README.md").read_text()
-    kinds = ("whole, 2017's number, no order", "whole, 2017's number, in order", "slices, in order")
     cells = steady.cells(kept())
-    assert cells
+    assert cells and f"{plural(cells[0].nodes, 'node')}, links of two rates" in readme and len(cells) == 2
     for cell in cells:
-        assert cell.nodes == 8
-        ratios = [f"{cell.servers[kind].step_s / cell.toolkit.step_s:.2f} ×" for kind in kinds]
+        assert cell.nodes == 8 and cell.toolkit.way == "caffe2 over gloo" and f"{cell.toolkit.step_s:.3f} s" in readme
+        ratios = [
+            f"{cell.servers[kind].step_s / cell.toolkit.step_s:.2f} ×"
+            for kind in (*steady.KINDS.values(), steady.REPLICAS)
+        ]
         assert f"| {cell.links:g} GB/s | {' | '.join(ratios)} |" in readme
 
 
