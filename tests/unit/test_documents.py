@@ -274,8 +274,11 @@ def folder(
     here = copytree(prepared, tmp_path / "here", symlinks=True, copy_function=os.link)
     at_home(here, monkeypatch)
     for name in ("examples", "benchmarks", "results", "cluster", "Makefile", "pyproject.toml"):
-        (here / name).symlink_to(ROOT / name)
-    copytree(ROOT / "studies", here / "studies")
+        if f"-o {name}/" not in command:
+            (here / name).symlink_to(ROOT / name)
+    for name in ("studies", "results"):  # what it writes into is its own
+        if not (here / name).exists():
+            copytree(ROOT / name, here / name)
     quick = (here / "studies" / "quick.toml").read_text(encoding="utf-8")
     for usual, less in (
         *(("resnet50", "pointwise"), ("steps = 10", "steps = 3"), ("repeats = 3", "repeats = 1")),
