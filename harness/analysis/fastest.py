@@ -259,12 +259,12 @@ def _ranking(entered: Sequence[_Entry]) -> Ranking:
         return point.img_per_s / (base.img_per_s if base else 1)
 
     (_, first, first_base), *_ = ordered = sorted(entered, key=figure, reverse=True)
-    peers = [each.samples for _, point, base in entered for each in (point, base) if each]
+    common = ratios.common_scatter([each.samples for _, point, base in entered for each in (point, base) if each])
     standings = []
     for curve, point, base in ordered:
         over, under = [first.samples], [point.samples]
         if base and first_base:
             over, under = [*over, base.samples], [*under, first_base.samples]
-        ratio = Ratio(1.0) if point is first else ratios.ratio(over, under, peers)
+        ratio = Ratio(1.0) if point is first else ratios.ratio(over, under, common)
         standings.append(Standing(curve.facets, scaling.relative_to(point, base), ratio))
     return Ranking(first.workers, tuple(standings), first_base.workers if first_base else 0)

@@ -216,16 +216,58 @@ def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> Unit:
     return Unit(min(jobs), max(jobs), pairs)
 
 
-def ratio(over: Sequence[Choice], under: Sequence[Choice], peers: Sequence[Choice] = ()) -> Ratio:
+class Common(NamedTuple):
+    """What the scatter of several choices has in common: a ``variance`` with its ``freedom``, as much as they are alike.
+
+    ``most`` are the degrees of freedom of all of them.
+    """
+
+    variance: float
+    freedom: float
+    most: float
+
+    def drawing(self, term: _Term) -> _Term:
+        """The term with a deviation that is drawn towards the common one."""
+        freedom = self.freedom + term.freedom
+        squares = self.freedom * self.variance + term.freedom * term.deviation**2
+        return term._replace(deviation=math.sqrt(squares / freedom), freedom=freedom)
+
+
+def common_scatter(choices: Sequence[Choice]) -> Common | None:
+    """What the scatter of all that is compared has in common; None where fewer than three of them scatter.
+
+    G. K. Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3 (2004) 3, section 6.2, with no
+    more degrees of freedom for what is common than choices beyond two have.
+    """
+    from scipy.special import polygamma, psi
+
+    known = [spread for choice in choices if (spread := _spread(choice)) and spread[0]]
+    if len(known) < 3:
+        return None
+    logs = [2 * math.log(deviation) - float(psi(freedom / 2)) + math.log(freedom / 2) for deviation, freedom in known]
+    scatter = variance(logs) - fmean(float(polygamma(1, freedom / 2)) for _, freedom in known)
+    most = float(sum(freedom for _, freedom in known))
+    freedom, common = most * (1 - 2 / len(known)), math.exp(fmean(logs))
+    if scatter > 0:
+        half = 0.5 + 1 / scatter
+        for _ in range(20):  # Newton's method, towards the inverse of the trigamma function
+            at = float(polygamma(1, half))
+            half += at * (1 - at / scatter) / float(polygamma(2, half))
+        freedom = min(freedom, 2 * half)
+        common *= math.exp(float(psi(freedom / 2))) / (freedom / 2)
+    return Common(common, freedom, most)
+
+
+def ratio(over: Sequence[Choice], under: Sequence[Choice], common: Common | None = None) -> Ratio:
     """The product of the best throughputs ``over``, divided by that of the best ``under``; each over its own one is a pair.
 
     Each best throughput's distances to its own 95 % limits, over Student's quantile, are its standard errors downwards and
     upwards. They add up in squares, each towards the side it pushes the ratio to (the MOVER of Zou and Donner 2008), with
     the degrees of freedom of Welch and Satterthwaite. Without choices that is Welch's interval of the logarithm.
 
-    Three jobs say little of their own scatter. What is compared beside them, the ``peers``, says more if all scatter alike
-    (``_moderated``), and misleads if they do not. So the probability of the own jobs counts, and at best 1 / ``TRUST`` of
-    it, where scatter drawn towards that of the peers bears that out.
+    Three jobs say little of their own scatter. What all that is compared has in ``common`` says more if all scatter alike,
+    and misleads if they do not. So the probability of the own jobs counts, and at best 1 / ``TRUST`` of it, where scatter
+    drawn towards the common one bears that out. Pairs have differences with a scatter of their own.
     """
     dividend, divisor = (math.prod(max(one.mean for one in choice) for choice in side) for side in (over, under))
     value, unit = dividend / divisor, _unit(over, under)
@@ -235,8 +277,8 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], peers: Sequence[Choic
     careful, tail = bool(over[0][0].jobs), 1 - LEVEL
     widths, p = _tested(value, terms, careful)
     low, high = widths(tail)
-    if careful and (moderated := _moderated(terms, peers)):
-        others, its_p = _tested(value, *moderated)
+    if careful and common and not any(term.over and term.under for term in terms):
+        others, its_p = _tested(value, list(map(common.drawing, terms)), careful, common.most)
         limits = zip((low, high), others(tail), widths(TRUST * tail), strict=True)
         low, high = (min(own, max(other, least)) for own, other, least in limits)
         p = min(p, max(its_p, p / TRUST))
@@ -265,37 +307,6 @@ def _tested(
         return low, high
 
     return widths, p
-
-
-def _moderated(terms: Sequence[_Term], peers: Sequence[Choice]) -> tuple[list[_Term], bool, float] | None:
-    """The terms with scatter that is drawn towards that of all ``peers``, by as much as theirs is alike, for ``_tested``.
-
-    G. K. Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3 (2004) 3, section 6.2, with no
-    more degrees of freedom for what is common than peers beyond two have. None where fewer than three peers scatter, and
-    for pairs, whose differences have a scatter of their own.
-    """
-    from scipy.special import polygamma, psi
-
-    known = [spread for peer in peers if (spread := _spread(peer)) and spread[0]]
-    if len(known) < 3 or any(term.over and term.under for term in terms):
-        return None
-    logs = [2 * math.log(deviation) - float(psi(freedom / 2)) + math.log(freedom / 2) for deviation, freedom in known]
-    scatter = variance(logs) - fmean(float(polygamma(1, freedom / 2)) for _, freedom in known)
-    every = float(sum(freedom for _, freedom in known))
-    freedom, common = every * (1 - 2 / len(known)), math.exp(fmean(logs))
-    if scatter > 0:
-        half = 0.5 + 1 / scatter
-        for _ in range(20):  # Newton's method, towards the inverse of the trigamma function
-            at = float(polygamma(1, half))
-            half += at * (1 - at / scatter) / float(polygamma(2, half))
-        freedom = min(freedom, 2 * half)
-        common *= math.exp(float(psi(freedom / 2))) / (freedom / 2)
-    drawn = []
-    for term in terms:
-        both = term.freedom + freedom
-        squares = freedom * common + term.freedom * term.deviation**2
-        drawn.append(term._replace(deviation=math.sqrt(squares / both), freedom=both))
-    return drawn, True, every
 
 
 def _errors(choice: Choice, term: _Term) -> Interval:

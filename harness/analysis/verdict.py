@@ -187,18 +187,18 @@ def _compared(
     if servers is None:
         return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=_indication(toolkit, every))
     both = common(toolkit, servers)
-    peers = [point.samples for pair in both for point in pair]
+    common_scatter = ratios.common_scatter([point.samples for pair in both for point in pair])
     sizes = []
     for ours, theirs in both:
         base, base_servers = both[0]
-        ratio = ratios.ratio([ours.samples, base_servers.samples], [theirs.samples, base.samples], peers)
+        ratio = ratios.ratio([ours.samples, base_servers.samples], [theirs.samples, base.samples], common_scatter)
         sizes.append(
             AtSize(
                 workers=ours.workers,
                 toolkit=scaling.relative_to(ours, base),
                 servers=scaling.relative_to(theirs, base_servers),
                 efficiency_ratio=Ratio(1.0) if ours is base else ratio,
-                throughput_ratio=ratios.ratio([ours.samples], [theirs.samples], peers),
+                throughput_ratio=ratios.ratio([ours.samples], [theirs.samples], common_scatter),
             )
         )
     judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]

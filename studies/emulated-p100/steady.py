@@ -14,7 +14,7 @@ import io
 import math
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -316,6 +316,15 @@ def best_servers(points: Sequence[Point]) -> Finding:
     return compared(points, chosen, "best_servers", question)
 
 
+def agreement(name: str, question: str, off: Mapping[str, float], limit: float) -> Finding:
+    """Whether pairs differ by no more than ``limit``, from how far each is ``off`` as a share."""
+    if not off:
+        return Finding(name, question, "cannot say", "Not measured.", {})
+    worst = max(off, key=lambda label: abs(off[label]))
+    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
+    return Finding(name, question, "yes" if abs(off[worst]) <= limit else "no", because, {"worst": off[worst]})
+
+
 def servers_are_alike(points: Sequence[Point]) -> Finding:
     """Steps of the same servers, placement, number and order: PyTorch's and TensorFlow's own beside ours by its runtime."""
     question = (
@@ -328,13 +337,8 @@ def servers_are_alike(points: Sequence[Point]) -> Finding:
 
     ours = {same(point): point for point in points if point.spec.backend == "parameter_server"}
     others = [point for point in points if point.ps and point.spec.backend in ALIKE and same(point) in ours]
-    if not others:
-        return Finding("servers_are_alike", question, "cannot say", "Not measured.", {})
     off = {point.label: point.step_s / ours[same(point)].step_s - 1 for point in others}
-    worst = max(off, key=lambda label: abs(off[label]))
-    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
-    answer: Answer = "yes" if abs(off[worst]) <= MARGIN else "no"
-    return Finding("servers_are_alike", question, answer, because, {"worst": off[worst]})
+    return agreement("servers_are_alike", question, off, MARGIN)
 
 
 def dilations_agree(points: Sequence[Point]) -> Finding:
@@ -346,11 +350,7 @@ def dilations_agree(points: Sequence[Point]) -> Finding:
         for (links, nodes, way, dilation), point in known.items()
         if (links, nodes, way, 2 * dilation) in known
     }
-    if not off:
-        return Finding("dilations_agree", question, "cannot say", "Not measured.", {})
-    worst = max(off, key=lambda label: abs(off[label]))
-    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
-    return Finding("dilations_agree", question, "yes" if abs(off[worst]) <= 0.02 else "no", because, off)
+    return agreement("dilations_agree", question, off, 0.02)
 
 
 def window_s(point: Point, steps: int) -> float:

@@ -194,7 +194,10 @@ def test_other_contenders_scatter_counts_if_it_is_alike_and_not_too_much() -> No
 
     over, under = side(104, 0.01, "123"), side(100, 0.01, "456")
     alone = ratios.ratio([over], [under])
-    alike, wild = (ratios.ratio([over], [under], [over, under, side(90, apart, "789")]) for apart in (0.01, 0.3))
+    alike, wild = (
+        ratios.ratio([over], [under], ratios.common_scatter([over, under, side(90, apart, "789")]))
+        for apart in (0.01, 0.3)
+    )
     assert alone.p and alike.p == pytest.approx(alone.p / ratios.TRUST)
     assert wild.p and alone.p / ratios.TRUST <= wild.p <= alone.p
     assert alone.interval and alike.interval and alone.interval[0] < alike.interval[0] < alike.value

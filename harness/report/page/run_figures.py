@@ -113,7 +113,8 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
 def history(completed: pandas.DataFrame) -> list[Figure]:
     """img/s against the date with changes of the level, of what was measured in ``HISTORY_RUNS`` jobs or more."""
     measured = completed[completed["origin"] == "measured"]
-    often = [runs for _, runs in measured.groupby(["system", "spec"]) if len(changes.by_job(runs)) >= HISTORY_RUNS]
+    jobs: dict[Any, int] = changes.by_job(measured).groupby(["system", "spec"]).size().to_dict()
+    often = [runs for which, runs in measured.groupby(["system", "spec"]) if jobs[which] >= HISTORY_RUNS]
     often.sort(key=lambda runs: -len(runs))
     return [_history(number, runs) for number, runs in enumerate(often[:SHOWN_HISTORIES], start=1)]
 
