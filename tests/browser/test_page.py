@@ -331,6 +331,8 @@ def test_tables_show_their_result_without_scrolling_and_keep_their_first_column(
         assert first and first["x"] - box["x"] < 5, f"the first column of {table} has moved away"
         heights = details.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => row.offsetHeight)")
         assert max(heights) < 130, f"a row of {table} is {max(heights)} px high"
+        settled = "(width) => document.documentElement.scrollWidth === width"
+        shown.page.wait_for_function(settled, arg=width, timeout=5000)  # figures follow a moment after the window
         assert shown.evaluate("document.documentElement.scrollWidth") == width
 
 
