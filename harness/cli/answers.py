@@ -232,25 +232,18 @@ def report(
 @click.option(
     "--kernels", "of_kernels", is_flag=True, help="csv, json, parquet: kernels, a row for each size, not img/s"
 )
-@click.option(
-    "--repository",
-    type=TEXT,
-    metavar="URL",
-    help="conbench: the GitHub repository that the results belong to  [default: $CONBENCH_PROJECT_REPOSITORY]",
-)
 def export(
     sources: tuple[str, ...],
     name: str | None,
     file: Path | None,
     everything: bool,
     of_kernels: bool,
-    repository: str | None,
 ) -> None:
     """Write results for other tools.
 
     RESULTS are folders with records, CSV files, `reference`, `reference:TEXT`, or names of baselines. mlperf: log lines for
-    tools that read MLPerf logs (not a submission). conbench: the list of results to post to a Conbench server. Installed
-    packages may add formats (entry points of the group `harness.exporters`).
+    tools that read MLPerf logs (not a submission). Installed packages may add formats (entry points of the group
+    `harness.exporters`).
     """
     write = partial(
         exporters.write,
@@ -258,7 +251,6 @@ def export(
         exporters.chosen(name, file),
         status=None if everything else "completed",
         file=file,
-        repository=repository,
         progress=reading(),
         unreadable=leave_out(),
         of_kernels=of_kernels,

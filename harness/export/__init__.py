@@ -5,8 +5,8 @@ An exporter is a function that writes results to a binary stream::
     def write(export: Export, stream: IO[bytes]) -> None
 
 It raises InvalidInput, with one line, for what its format has no words for. A package announces its exporters as entry
-points of the group ``harness.exporters``; `harness export` then has a format of that name. harness announces those of
-Conbench and MLPerf itself; tables are always there.
+points of the group ``harness.exporters``; `harness export` then has a format of that name. harness announces MLPerf's
+itself; tables are always there.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ TABLES = ("csv", "json", "parquet")
 class Export:
     """What is to be written: at least one result, with the ``columns`` of ``results.COLUMNS``, or of kernels.
 
-    ``file`` is None where it is printed. ``repository`` is where the commits in the records are, if that was said. An
-    exporter that takes long calls ``progress`` with how many results are done, and of how many.
+    ``file`` is None where it is printed. An exporter that takes long calls ``progress`` with how many results are done, and
+    of how many.
     """
 
     results: pandas.DataFrame
     file: Path | None = None
-    repository: str | None = None
     progress: Progress = silent
     columns: Mapping[str, type] = field(default_factory=lambda: results.COLUMNS)
 
@@ -79,7 +78,6 @@ def write(
     stream: IO[bytes],
     status: Status | None = "completed",
     file: Path | None = None,
-    repository: str | None = None,
     progress: Progress = silent,
     unreadable: Unreadable = refuse,
     of_kernels: bool = False,
@@ -106,7 +104,7 @@ def write(
         if not of_kernels and len(kernels.load(sources, unreadable=unreadable)):
             which += "; --kernels exports the kernels"
         raise InvalidInput(f"{' '.join(sources)}: no {which}")
-    export(Export(frame, file, repository, progress, columns), stream)
+    export(Export(frame, file, progress, columns), stream)
     return len(frame)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import math
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from measure import FILES, HERE, parts
 from predictions import by_law, complete
@@ -31,13 +32,12 @@ from harness.core import backend as backends
 from harness.core.emulation import emulation, profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural, template
-from harness.errors import HarnessError, InvalidInput
+from harness.errors import HarnessError, InvalidInput, writing
+from harness.files import write_atomically
 from harness.prediction.law import law
 from harness.prediction.law import profile as network
 from harness.prediction.parameters import PAYLOAD
 from harness.records.measurement import Record, durations_s
-from harness.results import experiment
-from harness.results.experiment import Answer, Finding
 from harness.running.notes import StudyNotes
 
 TOOLKITS = ("pytorch", "horovod", "caffe2")
@@ -53,6 +53,17 @@ KINDS = {
 REPLICAS = "replicas"
 ALIKE = ("torch_parameter_server", "parameter_server_strategy")  # which should take as long as parameter_server
 WINDOWS = (1, 2, 4, 8, 16)
+Answer = Literal["yes", "no", "cannot say"]
+
+
+class Finding(NamedTuple):
+    """The answer to a question. ``because`` is for people; ``figures`` are what it rests on, for scripts."""
+
+    name: str
+    question: str
+    answer: Answer
+    because: str
+    figures: dict[str, float]
 
 
 class Point(NamedTuple):
@@ -455,7 +466,14 @@ def write(points: Sequence[Point], folder: Path) -> None:
         "script": "steady.py",
         "findings": [finding._asdict() for finding in findings(points)],
     }
-    experiment.write(folder, page(points), table.getvalue(), data)
+    files = {
+        "index.md": page(points),
+        "points.csv": table.getvalue(),
+        "analysis.json": json.dumps(data, indent=1) + "\n",
+    }
+    with writing(folder):
+        for name, text in files.items():
+            write_atomically(folder / name, text)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

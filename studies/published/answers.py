@@ -229,11 +229,11 @@ def analyses(folders: Sequence[str]) -> dict[str, dict[str, Any]]:
         file = ROOT / folder / "analysis.json"
         try:
             known[folder] = json.loads(file.read_text(encoding="utf-8"))
-            assert known[folder]["experiment"] and all(map(str, known[folder]["findings"]))
+            assert known[folder]["experiment"] and known[folder]["script"] and all(map(str, known[folder]["findings"]))
         except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}; the experiment's analyse.py writes it") from None
+            raise InvalidInput(f"{file}: {error.strerror}; the experiment's script writes it") from None
         except (ValueError, LookupError, TypeError, AssertionError):
-            raise InvalidInput(f"{file}: is not what an experiment's analyse.py writes") from None
+            raise InvalidInput(f"{file}: is not what an experiment's script writes") from None
     return known
 
 

@@ -73,7 +73,6 @@ PLANNED: Entries = (
 # What is left to `make test-all` unless another page shows it, too.
 EXHAUSTIVE: Entries = (
     ("docs/answers.md", "*", "all of the page is computed by tests/unit/test_predict_answers.py"),
-    ("docs/experiments.md", "*analyse.py*", "takes a minute, and is what tests/unit/test_experiments.py calls"),
     ("docs/scaling-model.md", "harness fit re*", "takes a minute or two; fits of less are carried out"),
 )
 ELSEWHERE = re.compile(r"--nodes (\d+,)*([5-9]|\d\d+)|--site (?!local)|studies/(?!quick)")
@@ -288,8 +287,7 @@ def folder(
         quick = quick.replace(usual, less)
     (here / "studies" / "quick.toml").write_text(quick, encoding="utf-8")
     experiments = ROOT / "results" / "experiments"
-    limited = experiments / "ps-bottleneck" / "limited"
-    results, records = limited if "studies/" in command else here / "runs", here.glob("runs/2026-10/*pytorch*n2*")
+    results, records = here / "runs", here.glob("runs/2026-10/*pytorch*n2*")
     if "--single RECORD" in command:  # of one worker, and what a network's kernels say
         results = experiments / "unfitted" / "networks" / "100MBps"
         records = experiments.glob("unfitted/alone/*-horovod-inception3-n1-*")
@@ -315,8 +313,6 @@ def folder(
             save_made(here / "runs" / "weeks", "daint:gpu", day=today - days)
     for tag in re.findall(r" @ tag=([\w-]+)", command):
         save_made(here / "runs" / tag, "daint:gpu", tag=tag)
-    if "runs/ps-bottleneck" in command:
-        (here / "runs" / "ps-bottleneck").symlink_to(limited)
     if "runs/emulated/kept" in command:
         (here / "runs" / "emulated").mkdir()
         (here / "runs" / "emulated" / "kept").symlink_to(experiments / "steady")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,9 @@ import pytest
 from harness import environments, export, results
 from harness.errors import InvalidInput
 from harness.export import tabular
-from harness.records.measurement import Record
 from tests import made
 from tests.conftest import ROOT, Harness
 
-REPOSITORY = "https://github.com/org/repo"
 LISTS = ("values", "jobs", "joules_values")
 MLPERF_LOGGING = "mlperf-logging==4.1.68"
 
@@ -129,21 +126,12 @@ def test_the_files_suffix_says_which_format_is_meant(harness: Harness, runs: Pat
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "--format is required without --output; one of conbench, csv, json, mlperf, parquet"),
+        ((), "--format is required without --output; one of csv, json, mlperf, parquet"),
         (
             ("-o", "out.xls"),
-            "--output out.xls: --format is required, as the suffix names none of conbench, csv, json, mlperf, parquet",
+            "--output out.xls: --format is required, as the suffix names none of csv, json, mlperf, parquet",
         ),
         (("--format", "parquet"), "--format parquet: is not text; give --output FILE"),
-        (
-            ("--format", "conbench"),
-            "--format conbench: needs --repository https://github.com/ORG/REPO (or CONBENCH_PROJECT_REPOSITORY), "
-            "to which results belong",
-        ),
-        (
-            ("--format", "conbench", "--repository", "https://gitlab.com/a/b"),
-            "--repository https://gitlab.com/a/b: must be https://github.com/ORG/REPO; Conbench takes no other",
-        ),
         (("-o", "missing/out.csv"), "missing/out.csv: cannot be written: No such file or directory"),
         (("--format", "csv", "-o", "runs"), "runs: cannot be written: Is a directory"),
     ],
@@ -155,10 +143,9 @@ def test_what_cannot_be_written_is_refused_in_one_line(
     assert (done.code, done.stdout, done.stderr) == (2, "", f"harness: {complaint}\n")
 
 
-@pytest.mark.parametrize("wanted", ["mlperf", "conbench"])
-def test_published_measurements_are_no_runs_for_formats_of_runs(wanted: str) -> None:
+def test_published_measurements_are_no_runs_for_formats_of_runs() -> None:
     with pytest.raises(InvalidInput, match="is for records of runs; 'CSCS"):
-        written("reference:daint", wanted, repository=REPOSITORY)
+        written("reference:daint", "mlperf")
 
 
 def test_sources_without_a_result_are_refused(tmp_path: Path) -> None:
@@ -246,72 +233,3 @@ def test_a_failed_run_is_aborted_and_has_no_throughput(tmp_path: Path) -> None:
 
 def events(text: bytes) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(":::MLLOG ")) for line in text.decode().splitlines()]
-
-
-# --- Conbench -------------------------------------------------------------------------------------
-
-# What `_BenchmarkResultCreateSchema` of conbench/entities/benchmark_result.py requires and allows.
-REQUIRED = {"run_id": str, "batch_id": str, "timestamp": str, "tags": dict, "context": dict, "github": dict}
-OPTIONAL = {"run_tags", "run_name", "run_reason", "machine_info", "cluster_info", "stats", "error"} | {
-    *("optional_benchmark_info", "info", "validation", "change_annotations")
-}
-UNITS = {"B", "B/s", "s", "ns", "i/s"}  # conbench/units.py
-
-
-def accepted_by_conbench(result: dict[str, Any]) -> bool:
-    """Whether Conbench's schema would take a result; asserts with the field that it would refuse."""
-    for name, kind in REQUIRED.items():
-        assert isinstance(result[name], kind), name
-    assert result.keys() <= REQUIRED.keys() | OPTIONAL
-    assert datetime.fromisoformat(result["timestamp"]).tzinfo
-    assert ("machine_info" in result) != ("cluster_info" in result)
-    assert isinstance(result["cluster_info"]["name"], str)
-    assert isinstance(result["cluster_info"]["info"], dict) and isinstance(
-        result["cluster_info"]["optional_info"], dict
-    )
-    assert result["tags"]["name"] and all(isinstance(value, str) and value for value in result["tags"].values())
-    assert result["github"]["repository"].startswith("https://github.com")
-    assert result["github"].get("commit", "given") and result["github"].keys() <= {"repository", "commit"}
-    assert "stats" in result or "error" in result
-    if "stats" in result:
-        stats = result["stats"]
-        assert stats["unit"] in UNITS
-        assert stats.keys() <= {"data", "times", "unit", "time_unit", "iterations"}
-        assert all(isinstance(value, float) for value in stats["data"] + stats["times"])
-        assert isinstance(stats["iterations"], int)
-    return True
-
-
-def test_every_result_is_one_that_conbench_takes(runs: Path) -> None:
-    found = json.loads(written(runs, "conbench", everything=True, repository=REPOSITORY))
-    assert len(found) == 4 and all(map(accepted_by_conbench, found))
-
-
-def test_conbench_gets_each_repeats_img_per_s_with_the_window_it_was_measured_in(runs: Path) -> None:
-    result = json.loads(written(runs, "conbench", repository=REPOSITORY))[0]
-    assert result["stats"]["unit"] == "i/s" and result["stats"]["time_unit"] == "s"
-    assert result["stats"]["data"] == [100.0, 101.0, 98.99999999999999]
-    images = 2 * 64 * result["stats"]["iterations"]
-    assert [images / window_s for window_s in result["stats"]["times"]] == pytest.approx([100.0, 101.0, 99.0])
-
-
-def test_conbench_gets_an_error_and_no_stats_of_a_failed_run(runs: Path) -> None:
-    *_, failed = json.loads(written(runs, "conbench", everything=True, repository=REPOSITORY))
-    assert failed["error"] == {"status": "failed", "reason": "rank 1 on nid00001:\n  loss is nan"}
-    assert "stats" not in failed
-
-
-def test_runs_of_one_configuration_have_the_same_conbench_case_whatever_the_versions(tmp_path: Path) -> None:
-    pair = [made.record(day=0), made.record(day=1, packages={"torch": "3.0"})]
-    one, other = json.loads(written(made.save(tmp_path / "pair", pair), "conbench", repository=REPOSITORY))
-    for same in ("tags", "context", "cluster_info", "github"):
-        assert one[same] == other[same]
-    assert one["info"]["package torch"] != other["info"]["package torch"]
-    assert one["run_id"] != other["run_id"]
-
-
-def test_the_commit_is_that_of_the_record(tmp_path: Path) -> None:
-    record = made.record()
-    record = Record.model_validate(record.model_dump(by_alias=True) | {"harness": {"version": "1", "commit": "c0ffee"}})
-    (result,) = json.loads(written(made.save(tmp_path / "one", [record]), "conbench", repository=REPOSITORY + "/"))
-    assert result["github"] == {"repository": REPOSITORY + "/", "commit": "c0ffee"}

@@ -81,19 +81,21 @@ def test_what_is_measured_is_told_from_what_is_predicted_and_two_points_are_call
 @pytest.mark.slow
 def test_findings_of_experiments_are_told_with_the_command_that_gives_them(tmp_path: Path) -> None:
     finding = {"question": "Does it bind?", "answer": "cannot say", "because": "Two runs differ by 3 %."}
-    (tmp_path / "analysis.json").write_text(json.dumps({"experiment": "links", "findings": [finding]}))
+    (tmp_path / "analysis.json").write_text(
+        json.dumps({"experiment": "links", "script": "links.py", "findings": [finding]})
+    )
     answers.main([str(tmp_path), "-o", str(tmp_path / "page.md")])
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     (line,) = (line for line in text.splitlines() if line.startswith("- Does it bind? **Cannot say.** Two runs differ"))
     number = re.findall(r"\[\^(\d+)\]", line)[0]
-    assert f"[^{number}]: `.venv/bin/python studies/links/analyse.py {tmp_path}`" in text
+    assert f"[^{number}]: `.venv/bin/python studies/links/links.py {tmp_path}`" in text
 
 
 def test_every_experiment_that_was_made_is_on_the_page_with_the_script_that_analyses_it() -> None:
     found = answers.analyses([])
-    assert found.keys() == {f"results/experiments/{name}" for name in ("ps-bottleneck", "steady")}
+    assert found.keys() == {"results/experiments/steady"}
     for folder, analysis in found.items():
-        script = Path("studies", analysis["experiment"], analysis.get("script", "analyse.py"))
+        script = Path("studies", analysis["experiment"], analysis["script"])
         assert f"`.venv/bin/python {script} {folder}`" in committed()
         assert (ROOT / script).is_file()
 
@@ -102,7 +104,7 @@ def test_what_is_no_analysis_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"analysis.json: No such file"):
         answers.analyses([str(tmp_path)])
     (tmp_path / "analysis.json").write_text("[]")
-    with pytest.raises(InvalidInput, match=r"is not what an experiment's analyse.py writes"):
+    with pytest.raises(InvalidInput, match=r"is not what an experiment's script writes"):
         answers.analyses([str(tmp_path)])
 
 
