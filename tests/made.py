@@ -5,9 +5,11 @@ The times in them are made up, so nothing that measures is tested with these.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from harness.core.spec import RunSpec
 from harness.records import measurement as records
 from harness.records.energy import CounterReading, RankEnergy
 from harness.records.measurement import Rank, Record, Repeat, judge
+from harness.records.record import RAW, merged, sealed
 
 _NUMBERS = itertools.count(1)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -89,6 +92,7 @@ def record(
         plan=_plan(spec),
         expected_updates=spec.warmup_steps + spec.steps,
         repeats=repeats if completed else [],
+        seen=records.window_seen_by(spec, repeats if completed else []),
         derived=records.derive(spec, repeats) if completed else None,
         machine=machine or {"host": names[0], "cpu": "Xeon E5-2690 v3", "kernel": "5.3.18", "gpus": []},
         software={"python": "3.11.7", "packages": wanted},
@@ -112,16 +116,37 @@ def save(folder: Path, made: Iterable[Record]) -> Path:
     """Write records as runs do, each in a folder of its own below ``folder``, which is returned."""
     for one in made:
         (folder / one.id).mkdir(parents=True)
-        (folder / one.id / Record.file_name).write_text(one.model_dump_json(by_alias=True))
+        one.write(folder / one.id)
     return folder
+
+
+def content(file: Path) -> dict[str, Any]:
+    """The JSON of a record's file and of the raw one beside it, together, without digests."""
+    together = merged(json.loads(file.read_text()), json.loads(file.with_name(RAW).read_text()))
+    return {name: value for name, value in together.items() if name not in ("raw", "seal")}
+
+
+def store(file: Path, edited: dict[str, Any], seal: bool = False) -> None:
+    """Write what ``content`` gave, and somebody may have edited, into both files."""
+    own = deepcopy(edited)
+    raw: dict[str, Any] = {"plan": {"processes": own["plan"].pop("processes")}}
+    if "ranks" in own:
+        raw["ranks"] = own.pop("ranks")
+    else:
+        raw["repeats"] = [{"ranks": repeat.pop("ranks")} for repeat in own["repeats"]]
+    text = json.dumps(raw)
+    file.with_name(RAW).write_text(text)
+    own["raw"] = hashlib.sha256(text.encode()).hexdigest()
+    data = json.dumps(own)
+    file.write_bytes(sealed(data.removesuffix("}").encode()) if seal else data.encode())
 
 
 def tampered(file: Path) -> None:
     """Make all steps in a record's file half as long, and leave its figures as they were."""
-    record = json.loads(file.read_text())
+    record = content(file)
     for rank in (rank for repeat in record["repeats"] for rank in repeat["ranks"]):
         rank["marks_s"] = [mark_s / 2 for mark_s in rank["marks_s"]]
-    file.write_text(json.dumps(record))
+    store(file, record)
 
 
 def _plan(spec: RunSpec) -> dict[str, Any]:

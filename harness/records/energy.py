@@ -112,10 +112,10 @@ def _some(hosts: Sequence[str]) -> str:
     return f" (on {hosts[0]}{more})" if hosts else ""
 
 
-def derive(repeats: Sequence[Read], images: int) -> Energy | None:
-    """Joules per image over the ``images`` of a window. None for a record of before energy was read."""
+def derive(repeats: Sequence[Read], images: int) -> Energy:
+    """Joules per image over the ``images`` of a window; nothing where no rank was to read a counter."""
     if not any(repeat.readers for repeat in repeats):
-        return None
+        return Energy()
     joules, notes = _of_all(repeats)
     values = {kind: [each / images for each in its] for kind, its in joules.items()}
     covers, total = _sum(values)
@@ -126,10 +126,10 @@ def derive(repeats: Sequence[Read], images: int) -> Energy | None:
     return Energy(covers=covers, joules_per_image=total, parts=tuple(parts), notes=notes)
 
 
-def used(windows: Sequence[Read]) -> Used | None:
-    """The joules of each of ``windows``. None for a record of before energy was read."""
+def used(windows: Sequence[Read]) -> Used:
+    """The joules of each of ``windows``; nothing where no rank was to read a counter."""
     if not any(window.readers for window in windows):
-        return None
+        return Used()
     values, notes = _of_all(windows)
     covers, total = _sum(values)
     return Used(covers=covers, joules=total, notes=notes)

@@ -17,7 +17,18 @@ from harness.core.text import size
 from harness.kernels.kernel import Communication, Kernel
 from harness.records.energy import RankEnergy, Read, Used, used
 from harness.records.measurement import RankTraffic
-from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, all_there, checks_of, verify_repeats
+from harness.records.record import (
+    NOT_SEEN,
+    AnyRank,
+    AnyRecord,
+    AnyRepeat,
+    Check,
+    Seen,
+    all_there,
+    checks_of,
+    seen_by,
+    verify_repeats,
+)
 
 
 class OwnTimes(Frozen):
@@ -80,7 +91,7 @@ class SizeFigures(Frozen):
     bus_bytes_per_s: statistics.Summary | None
     sent_bytes: float | None
     collected_s: float | None = None
-    energy: Used | None = None
+    energy: Used = Used()
     work_per_joule: float | None = None
 
 
@@ -91,18 +102,18 @@ class KernelRecord(AnyRecord):
     FIGURES = ("derived",)
 
     schema_: Literal["harness.kernel/1"] = Field(alias="schema")
+    seen: Seen
     derived: list[SizeFigures] | None
     repeats: list[KernelRepeat]
 
     @property
-    def transports(self) -> tuple[str, ...]:
-        """What carried the messages, as all ranks of all repeats report."""
-        ranks = [rank for repeat in self.repeats for rank in repeat.ranks]
-        return tuple(dict.fromkeys(rank.evidence["transport"] for rank in ranks))
-
-    @property
     def outcome(self) -> str:
         return outcome(kernel_of(self.spec), self.derived) if self.derived else ""
+
+    def verify(self) -> None:
+        super().verify()
+        if self.seen != seen_by([rank for repeat in self.repeats for rank in repeat.ranks]):
+            raise ValueError(NOT_SEEN)
 
     def verify_figures(self) -> None:
         verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, self.plan["world_size"]))
@@ -193,7 +204,7 @@ def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list
             for repeat in repeats
         ]
         energy = used([Read(*each) for each in zip(windows_s, read, strict=True)])
-        joules = energy and energy.joules
+        joules = energy.joules
         figures.append(
             SizeFigures(
                 size=first.size,

@@ -8,11 +8,10 @@ its evidence is judged again.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
+from pydantic import Field, field_validator
 
 from harness.core import fingerprint, statistics
 from harness.core.emulation import STEADY, Kept, kept_up
@@ -24,15 +23,15 @@ from harness.records.energy import EMULATED, Energy, RankEnergy, Read
 from harness.records.energy import derive as derive_energy
 from harness.records.pairs import Preflight
 from harness.records.record import (
+    NOT_SEEN,
     AnyRecord,
     AnyRepeat,
     Check,
-    Status,
+    Seen,
     checks_of,
     judge_ranks,
-    throttled,
+    seen_by,
     verify_repeats,
-    vouched_for,
 )
 from harness.worker.steady import LIMIT, steadiness, step_s
 
@@ -68,19 +67,15 @@ class Repeat(AnyRepeat[Rank]):
     """One repeat of a measurement of img/s."""
 
 
-class Seen(Frozen):
-    """What all ranks of all repeats report together: hosts, sorted; what carried the gradients, rank 0's first; the bytes
-    that a worker moved over TCP per step (means over workers and repeats; None where the kernel does not tell) and over
-    which interfaces; what the slowest of emulated devices' links is limited to; why GPUs were slowed down.
+class WindowSeen(Seen):
+    """Also the bytes that a worker moved over TCP per step (means over workers and repeats; None where the kernel does not
+    tell) and over which interfaces; what the slowest of emulated devices' links is limited to.
     """
 
-    hosts: tuple[str, ...]
-    transports: tuple[str, ...]
     sent_bytes_per_step: float | None
     received_bytes_per_step: float | None
     interfaces: tuple[str, ...]
-    link_bytes_per_s: float | None = None
-    throttled: tuple[str, ...] = ()
+    link_bytes_per_s: float | None
 
 
 class Steady(Frozen):
@@ -92,22 +87,21 @@ class Steady(Frozen):
 
 
 class Derived(Frozen):
-    """Figures computed from the raw times. Older ones do not have all of the last four."""
+    """Figures computed from the raw times."""
 
     formula: str
     img_per_s: statistics.Summary
     step_times: statistics.StepTimes
-    seen: Seen | None = None
-    energy: Energy | None = None
-    fingerprint: Fingerprint | None = None
-    disturbance: Disturbance | None = None
-    steady: tuple[Steady, ...] | None = None
+    energy: Energy
+    fingerprint: Fingerprint
+    disturbance: Disturbance
+    steady: tuple[Steady, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What disturbed the run, a sentence each; and that steps of a real device were not steady."""
-        notes = self.disturbance.notes if self.disturbance else ()
-        if not (trends := [(str(number), each) for number, each in enumerate(self.steady or (), 1) if each.trends]):
+        notes = self.disturbance.notes
+        if not (trends := [(str(number), each) for number, each in enumerate(self.steady, 1) if each.trends]):
             return notes
         (first, its), *others = trends
         if not others:
@@ -128,40 +122,25 @@ class Derived(Frozen):
 
 
 class Record(AnyRecord):
-    """One measurement. The raw times come last in the file: whoever needs the figures alone stops reading before them.
-
-    ``preflight`` is there if nodes and links were to be checked before.
-    """
+    """One measurement. ``preflight`` is there if nodes and links were to be checked before."""
 
     file_name = "record.json"
     FIGURES = ("derived",)
 
     schema_: Literal["harness.record/1"] = Field(alias="schema")
+    seen: WindowSeen
     derived: Derived | None
     preflight: Preflight | None = None
     repeats: list[Repeat]
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A run before which nothing was checked has a record as it was before that could be done."""
-        fields: dict[str, Any] = handler(self)
-        if self.preflight is None:
-            fields.pop("preflight", None)
-        return fields
-
-    @classmethod
-    def read_figures(cls, file: Path) -> Self:
-        """As ``read``, but without the repeats where a seal that fits vouches for the figures. Raises InvalidInput."""
-        return cls.read(file, part=_without_repeats)
 
     @property
     def outcome(self) -> str:
         return f"{self.derived.img_per_s.mean:.2f} img/s" if self.derived else ""
 
-    @property
-    def seen(self) -> Seen:
-        """What its ranks reported: as it says itself or, of an older one or a run without a number, by its repeats."""
-        return (self.derived and self.derived.seen) or seen_by(self.spec, self.repeats)
+    def verify(self) -> None:
+        super().verify()
+        if self.seen != window_seen_by(self.spec, self.repeats):
+            raise ValueError(NOT_SEEN)
 
     def verify_figures(self) -> None:
         if self.derived is None:
@@ -173,81 +152,8 @@ class Record(AnyRecord):
         by_window = self.derived.by_window
         verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates, by_window))
         derived = derive(self.spec, self.repeats, by_window)
-        since_then = ("seen", "energy", "fingerprint", "disturbance", "steady")
-        older = [name for name in since_then if getattr(self.derived, name) is None]
-        derived = derived.model_copy(update=dict.fromkeys(older))
         if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
-
-
-def _without_repeats(content: bytes) -> bytes:
-    """A record's JSON without its raw times, if its figures say what these show (see ``Seen``)."""
-    head, repeats, _ = content.partition(b',\n "repeats": ')
-    return head + repeats + b"[]" if repeats and b'\n  "seen": {' in head else content
-
-
-class OwnFigures(Derived):
-    """The figures of a record that says in them what its raw times show."""
-
-    seen: Seen
-
-
-class OwnFacts(Frozen):
-    """What a record with a number does not have in common with others of the same spec on the same machine."""
-
-    schema_: Literal["harness.record/1"] = Field(alias="schema")
-    id: str
-    status: Status
-    reason: str | None
-    started: str
-    ended: str
-    site: str | None = None
-    tag: str = ""
-    derived: OwnFigures
-    preflight: Preflight | None = None
-
-    @property
-    def seen(self) -> Seen:
-        return self.derived.seen
-
-
-class Halves(NamedTuple):
-    """A record, in which much is what it is in others: ``common`` is the JSON of that, spec, machine and software."""
-
-    common: bytes
-    own: OwnFacts
-
-
-def halves(data: bytes) -> Halves | None:
-    """The two halves of a record's file, without its plan and its raw times.
-
-    None unless a seal vouches for all of it, its fields are in the order in which ``write`` leaves them, and what there is
-    to know is in these halves: it has a number, of a device that is real. Lines that begin with one space are those fields,
-    for no string in JSON has a line's end. Whoever has not met what is ``common`` has to read the record.
-    """
-    head, *found = _parted(
-        vouched_for(data) or b"", "spec", "plan", "expected_updates", "machine", "started", "repeats"
-    )
-    if len(found) < 6:
-        return None
-    spec, plan, updates, machine, rest, _ = found
-    if b'\n "' in plan or not updates.isdigit() or b'"device": "emulated:' in spec:
-        return None
-    try:
-        own = OwnFacts.model_validate_json(head + b',\n "started": ' + rest + b"\n}")
-    except ValidationError:
-        return None
-    return Halves(spec + machine, own)
-
-
-def _parted(content: bytes, *names: str) -> list[bytes]:
-    """A record's JSON, cut before each of these fields and without their names, as far as they come in this order."""
-    parts = [content]
-    for name in names:
-        before, found, after = parts[-1].partition(f',\n "{name}": '.encode())
-        if found:
-            parts[-1:] = [before, after]
-    return parts
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -334,11 +240,10 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat], by_window: bool = False) ->
         formula=formula + statistics.EMULATED_TIME if spec.emulated else formula,
         img_per_s=statistics.summarise([img_per_s(spec, repeat.ranks, by_window) for repeat in repeats]),
         step_times=statistics.step_times(every_s, finished_s),
-        seen=seen_by(spec, repeats),
         energy=energy_of(spec, repeats),
         fingerprint=fingerprint_of(spec, repeats),
         disturbance=derive_disturbance(repeats, spec.dilation),
-        steady=None if by_window else tuple(steady),
+        steady=tuple(steady),
     )
 
 
@@ -362,7 +267,7 @@ def fingerprint_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Fingerprint:
     )
 
 
-def energy_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Energy | None:
+def energy_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Energy:
     if spec.emulated:
         return Energy(notes=(EMULATED,))
     windows_s = [max(rank.window_s for rank in repeat.ranks) for repeat in repeats]
@@ -370,17 +275,15 @@ def energy_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Energy | None:
     return derive_energy(list(map(Read, windows_s, readers)), spec.workers * spec.batch_size * spec.steps)
 
 
-def seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> Seen:
+def window_seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> WindowSeen:
     ranks = [rank for repeat in repeats for rank in repeat.ranks]
     moved = [rank.network for rank in ranks if rank.network]
-    return Seen(
-        hosts=tuple(sorted({rank.host for rank in ranks})),
-        transports=tuple(dict.fromkeys(rank.evidence["transport"] for rank in ranks)),
+    return WindowSeen(
+        **seen_by(ranks).model_dump(),
         sent_bytes_per_step=fmean(network.sent for network in moved) / spec.steps if moved else None,
         received_bytes_per_step=fmean(network.received for network in moved) / spec.steps if moved else None,
         interfaces=tuple(sorted({interface for network in moved for interface in network.interfaces})),
         link_bytes_per_s=min(
             (rate for rank in ranks if rank.kept and (rate := rank.kept.link_bytes_per_s)), default=None
         ),
-        throttled=throttled(ranks),
     )

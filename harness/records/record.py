@@ -1,12 +1,15 @@
-"""What the records of all kinds of work have in common: who, what, when and where; being verified, sealed, written, read.
+"""Records of all kinds of work: who, what, when and where; how they are verified, sealed, written and read.
 
-A record is verified when it is made, and sealed when it is written: its last line has the SHA-256 of all that stands before
-it. Whoever reads it believes the seal, which costs a tenth of verifying the record again. A record whose seal does not fit,
-because somebody has edited it, or that has none, because it is older than seals, is verified again; and so is everything by
-`harness check`, as a seal keeps nobody from computing another one.
+A record has two files. One says what was measured and what came of it: spec, place, figures and judgements. ``raw.json``
+beside it has the raw times and the evidence of each rank, and the processes of the plan.
+
+A record is verified when it is made, and sealed when it is written: its last lines have the SHA-256 of the raw file, and of
+all that stands before. Readers believe a seal that fits, and then need no raw times. A record that somebody has edited is
+verified again; and so is every record by `harness check`, as a seal keeps nobody from computing another one.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,11 +25,14 @@ from harness.files import write_atomically
 
 Status = Literal["completed", "failed", "interrupted"]
 
+RAW = "raw.json"
+NOT_SEEN = "what all ranks report together does not follow from the report of each"
 # Of a folder of run directories: what their records do not say of the system, such as a limit of its links.
 SYSTEM = "system.txt"
 SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation
-_SEAL = b',\n "seal": "%s"\n}\n'  # follows the text whose digest it holds
-_SEAL_BYTES = len(_SEAL % bytes(64))
+# The last lines of a record: the digest of the raw file, and that of all that stands before.
+_RAW, _SEAL = b',\n "raw": "%s"', b',\n "seal": "%s"\n}\n'
+_RAW_BYTES, _SEAL_BYTES = (len(line % bytes(64)) for line in (_RAW, _SEAL))
 
 
 class Check(Frozen):
@@ -48,6 +54,24 @@ class AnyRank(Frozen):
 OneRank = TypeVar("OneRank", bound=AnyRank)
 
 
+class Seen(Frozen):
+    """What all ranks of all repeats report together: hosts, sorted; what carried the gradients or the messages, rank 0's
+    first; why GPUs were slowed down.
+    """
+
+    hosts: tuple[str, ...]
+    transports: tuple[str, ...]
+    throttled: tuple[str, ...]
+
+
+def seen_by(ranks: Sequence[AnyRank]) -> Seen:
+    return Seen(
+        hosts=tuple(sorted({rank.host for rank in ranks})),
+        transports=tuple(dict.fromkeys(rank.evidence["transport"] for rank in ranks)),
+        throttled=throttled(ranks),
+    )
+
+
 def throttled(ranks: Iterable[AnyRank]) -> tuple[str, ...]:
     """Why GPUs were slower than their clocks, "hardware thermal slowdown" say (``worker/gpus.py``).
 
@@ -60,10 +84,11 @@ class AnyRepeat(Frozen, Generic[OneRank]):
     """One measurement in fresh processes. On a cluster: by which batch job, after how many requeues, on which nodes.
 
     Without a batch system ``job`` names the session of several runs that took turns, and is None for a run by itself.
+    ``ranks`` is empty if the raw file was not read.
     """
 
     number: int
-    ranks: list[OneRank]
+    ranks: list[OneRank] = Field(default_factory=list)
     checks: list[Check]
     started: str
     ended: str
@@ -73,10 +98,14 @@ class AnyRepeat(Frozen, Generic[OneRank]):
 
 
 class AnyRecord(Frozen):
-    """What every record holds. Times are ISO 8601 in UTC. ``tag`` is what --tag said. ``seal`` is in files only."""
+    """What every record holds. Times are ISO 8601 in UTC. ``tag`` is what --tag said.
+
+    Without the raw file a plan has no processes. ``IN_RAW`` are the fields that are in it.
+    """
 
     file_name: ClassVar[str]
     FIGURES: ClassVar[Iterable[str]]  # the fields that only a completed record may have
+    IN_RAW: ClassVar[dict[str, Any]] = {"plan": {"processes"}, "repeats": {"__all__": {"ranks"}}}
 
     schema_: str = Field(alias="schema")
     id: str
@@ -93,7 +122,6 @@ class AnyRecord(Frozen):
     ended: str
     site: str | None = None
     tag: str = ""
-    seal: str | None = Field(None, exclude=True, repr=False)
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -111,31 +139,43 @@ class AnyRecord(Frozen):
         return self.model_dump_json(by_alias=True)
 
     def write(self, folder: Path) -> Path:
-        """Write the record into ``folder``, whole or not at all. Raises OSError (a full disk, say)."""
+        """Write both files into ``folder``, the record last and whole or not at all. Raises OSError (a full disk, say)."""
         self.verify()
-        content = self.model_dump_json(by_alias=True, indent=1).removesuffix("\n}")
-        return write_atomically(folder / self.file_name, sealed(content.encode()).decode())
+        raw = self.model_dump_json(include=self.IN_RAW) + "\n"
+        write_atomically(folder / RAW, raw)
+        content = self.model_dump_json(by_alias=True, indent=1, exclude=self.IN_RAW).removesuffix("\n}").encode()
+        return write_atomically(folder / self.file_name, sealed(content + _RAW % digest(raw.encode())).decode())
 
     @classmethod
-    def read(cls, path: Path, believing_seals: bool = True, part: Callable[[bytes], bytes] = bytes) -> Self:
-        """Read one record (its file, or the folder that holds it), or a ``part`` of one for which a seal vouches.
+    def read(cls, path: Path, believing_seals: bool = True, figures: bool = False) -> Self:
+        """Read one record (its file, or the folder that holds it); with ``figures``, without raw times if a seal fits.
 
         It is verified if there is no seal that fits. Without ``believing_seals`` it is in any case, and a seal has to fit.
         Raises InvalidInput with one line.
         """
         file = path / cls.file_name if path.is_dir() else path
+        raw_file = file.resolve().with_name(RAW)
         try:
             data = file.read_bytes()
-            content = vouched_for(data)
-            if believing_seals and content is not None:
-                return cls.model_validate_json(part(content) + b"\n}", context=SEALED)
-            record = cls.model_validate_json(data)
+            unchanged = is_sealed(data)
+            if unchanged and figures and believing_seals:
+                return cls.model_validate_json(data[: -_RAW_BYTES - _SEAL_BYTES] + b"\n}", context=SEALED)
+            content, raw = json.loads(data), raw_file.read_bytes()
+            digests = [content.pop(name, "") for name in ("raw", "seal")]
+            unchanged = unchanged and digests[0].encode() == digest(raw)
+            record = cls.model_validate(
+                merged(content, json.loads(raw)), context=SEALED if unchanged and believing_seals else None
+            )
         except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}") from None
+            raise InvalidInput(f"{error.filename}: {error.strerror}") from None
         except ValidationError as error:
             reason = ": ".join(filter(None, mistake(error)))
+        except json.JSONDecodeError as error:
+            reason = f"Invalid JSON: {error}"
+        except (ValueError, LookupError, TypeError, AttributeError):
+            reason = f"{RAW} is not of this record"
         else:
-            if believing_seals or content is not None or not record.seal:
+            if unchanged or believing_seals:
                 return record
             reason = "it has changed since it was written: its seal does not fit"
         raise InvalidInput(f"{file}: not a valid record: {reason}")
@@ -168,15 +208,31 @@ class AnyRecord(Frozen):
         raise NotImplementedError
 
 
+def digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()
+
+
 def sealed(content: bytes) -> bytes:
     """A record's JSON, given without its last brace, with the seal as its last field."""
-    return content + _SEAL % hashlib.sha256(content).hexdigest().encode()
+    return content + _SEAL % digest(content)
 
 
-def vouched_for(data: bytes) -> bytes | None:
-    """A record's JSON without its last brace, as it was sealed; None unless a seal fits."""
-    content = data[:-_SEAL_BYTES]
-    return content if data == sealed(content) else None
+def is_sealed(data: bytes) -> bool:
+    """Whether a record's JSON ends with a seal that fits."""
+    return data == sealed(data[:-_SEAL_BYTES])
+
+
+def merged(content: dict[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's JSON, which is changed, with the raw file's. Raises ValueError and others if they do not fit together."""
+    for name, value in raw.items():
+        if isinstance(value, dict):
+            content[name].update(value)
+        elif name in content:
+            for each, more in zip(content[name], value, strict=True):
+                each.update(more)
+        else:
+            content[name] = value
+    return content
 
 
 def judge_ranks(

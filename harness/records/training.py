@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -99,11 +99,12 @@ class TrainingRecord(AnyRecord, Figures):
 
     file_name = "training.json"
     FIGURES = tuple(Figures.model_fields)
+    IN_RAW: ClassVar[dict[str, Any]] = {"plan": {"processes"}, "ranks": True}
 
     schema_: Literal["harness.training/1"] = Field(alias="schema")
     training_images: int
     validation_images: int
-    ranks: list[TrainedRank]
+    ranks: list[TrainedRank] = Field(default_factory=list)
     checks: list[Check]
     epochs: list[Epoch]
     resumed: Resumed | None

@@ -1,7 +1,7 @@
 """Baselines: records that were put aside under a name, to be compared with later.
 
-A baseline is a folder with the records as they were (``ID/record.json``) and ``baseline.json``, which says where they came
-from. ``$HARNESS_BASELINES`` can name a folder that a team shares.
+A baseline is a folder with the records as they were (``ID/record.json``, ``ID/raw.json``) and ``baseline.json``, which
+says where they came from. ``$HARNESS_BASELINES`` can name a folder that a team shares.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from harness.errors import InvalidInput
 from harness.files import at_home
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
+from harness.records.record import RAW
 
 if TYPE_CHECKING:
     import pandas
@@ -93,6 +94,7 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
                 (new / run).mkdir(parents=True)
                 kind = KernelRecord if Path(source).name == KernelRecord.file_name else Record
                 shutil.copyfile(source, new / run / kind.file_name)
+                shutil.copyfile(Path(source).resolve().with_name(RAW), new / run / RAW)
             (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
             if target.exists():
                 target.rename(old)

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import InvalidInput
 from harness.kernels.kernel import FLOP_PER_S
-from harness.records.energy import Used
 from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, sizes_of
-from harness.records.record import throttled
 from harness.results import rows
 from harness.results.selection import Selected
 from harness.results.sources import Kind, Progress, Unreadable, of_each, refuse, silent
@@ -83,7 +81,7 @@ def load(
 def _rows(path: str) -> list[dict[str, Any]] | str:
     """The rows of a record, or why it cannot be read."""
     try:
-        return of_record(KernelRecord.read(Path(path)), path)
+        return of_record(KernelRecord.read(Path(path), figures=True), path)
     except InvalidInput as error:
         return str(error)
 
@@ -94,10 +92,9 @@ KERNELS = Kind(KernelRecord.file_name, _rows, COLUMNS)
 def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
     """A row for each size, also of a run that has no number."""
     spec, kernel = record.spec, kernel_of(record.spec)
-    ranks = [rank for repeat in record.repeats for rank in repeat.ranks]
-    hosts = sorted({rank.host for rank in ranks})
-    own = rows.of_any_run(record, source, hosts, record.transports, throttled(ranks))
-    common = rows.joined_row(rows.of_any_record(record, record.transports), own)
+    seen = record.seen
+    own = rows.of_any_run(record, source, seen.hosts, seen.transports, seen.throttled)
+    common = rows.joined_row(rows.of_any_record(record, seen.transports), own)
     common |= {"kernel": spec.subject, "unit": kernel.unit}
     dumped = spec.model_dump(exclude=rows.IRRELEVANT) | {"kernel": spec.subject}
 
@@ -108,12 +105,12 @@ def of_record(record: KernelRecord, source: Path | str) -> list[dict[str, Any]]:
         return [row(size, {}) for size in kernel.sizes(sizes_of(spec).sizes, record.plan["world_size"])]
     noted = [repeat.job for repeat in record.repeats]
     jobs = rows.jobs_of(record.id, noted, record.variables.get("SLURM_JOB_ID"))
-    seen = {"transport_seen": record.transports[0], "jobs": jobs}
-    return [row(figures.size, seen | _figures(figures)) for figures in record.derived]
+    told = {"transport_seen": seen.transports[0], "jobs": jobs}
+    return [row(figures.size, told | _figures(figures)) for figures in record.derived]
 
 
 def _figures(figures: SizeFigures) -> dict[str, Any]:
-    bus, energy = figures.bus_bytes_per_s, figures.energy or Used()
+    bus, energy = figures.bus_bytes_per_s, figures.energy
     joules, per_joule = energy.joules, figures.work_per_joule
     return {
         "rate": figures.rate.mean,

@@ -16,8 +16,7 @@ from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.spec import OTHER_TRAINING, SYNTHETIC
 from harness.errors import InvalidInput
-from harness.records.energy import Energy
-from harness.records.measurement import OwnFacts, Record, halves
+from harness.records.measurement import Record
 from harness.records.record import AnyRecord
 from harness.results.selection import LOCAL
 
@@ -158,56 +157,19 @@ _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2", "
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 # Variables that differ from job to job, and say nothing about the machine.
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")
-# The job of a repeat, "" for null, and a user's allocation, in a record's file as ``write`` leaves it.
-_JOB, _ALLOCATION = re.compile(rb'\n   "job": (?:null|"(.*)"),'), re.compile(rb'\n  "SLURM_JOB_ID": "(.*)"')
-# Lines of a record's file that no column of ``_common`` follows from; with a site that of the host is none either.
-_PER_RUN, _PER_RUN_AT_SITE = (
-    re.compile(rf'\n  "(?:{_PER_JOB.pattern}{host})": ".*'.encode()) for host in ("", "|host")
-)
 sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make a new encoder each time
 
 
-_commons: dict[tuple[object, ...], dict[str, Any]] = {}  # see ``of_file``
-_MOST_COMMONS = 4096  # a few kilobytes each
-
-
 def of_file(path: str) -> dict[str, Any]:
-    """The row of a record's file, as of ``row``. Raises InvalidInput.
-
-    A row whose spec, machine and software are those of a record that was read before takes a third of the time: what
-    follows from them, and has been verified, is there already.
-    """
-    try:
-        with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 (a Path costs more than the call)
-            data = stream.read()
-    except OSError:  # which is said below
-        data = b""
-    parts = halves(data)
-    head, _, repeats = data.partition(b'\n "repeats": [')
-    found = [
-        (match[1] or b"").decode() for match in _JOB.finditer(repeats)
-    ]  # what has only figures is read without repeats
-    allocation = _ALLOCATION.search(head)
-    if parts is None:
-        return row(Record.read_figures(Path(path)), path, found)
-    text, own = parts
-    over_mpi = own.seen.transports[:1] if b'"transport": "mpi"' in text else ()
-    key = (_PER_RUN_AT_SITE if own.site else _PER_RUN).sub(b"", text), own.site, over_mpi
-    if key not in _commons:
-        if len(_commons) == _MOST_COMMONS:
-            _commons.clear()
-        _commons[key] = _common(Record.read_figures(Path(path)))
-    return joined_row(_commons[key], _own(own, path, jobs_of(own.id, found, allocation and allocation[1].decode())))
+    """The row of a record's file, as of ``row``. Raises InvalidInput."""
+    return row(Record.read(Path(path), figures=True), path)
 
 
-def row(record: Record, source: Path | str, jobs: Sequence[str] = ()) -> dict[str, Any]:
-    """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``).
-
-    ``jobs`` are those of its repeats, if the record was read without these.
-    """
-    found = [repeat.job or "" for repeat in record.repeats] or jobs
-    allocation = record.variables.get("SLURM_JOB_ID")
-    return joined_row(_common(record), _own(record, source, jobs_of(record.id, found, allocation)))
+def row(record: Record, source: Path | str) -> dict[str, Any]:
+    """A record as a row, without what depends on the backends that are installed (see ``as_backends_say``)."""
+    jobs = jobs_of(record.id, [repeat.job for repeat in record.repeats], record.variables.get("SLURM_JOB_ID"))
+    common, own = _common(record), _own(record, source, jobs)
+    return joined_row(common, own)
 
 
 def jobs_of(run: str, noted: Sequence[str | None], allocation: str | None) -> list[str]:
@@ -244,14 +206,14 @@ def _common(record: Record) -> dict[str, Any]:
     return common
 
 
-def _own(record: Record | OwnFacts, source: Path | str, jobs: list[str]) -> dict[str, Any]:
+def _own(record: Record, source: Path | str, jobs: list[str]) -> dict[str, Any]:
     """The columns that a run has of its own: which one it is, and its figures."""
     derived, seen = record.derived, record.seen
     common = of_any_run(record, source, seen.hosts, seen.transports, seen.throttled)
     if derived is None:
         return common
-    throughput, steps, energy = derived.img_per_s, derived.step_times, derived.energy or Energy()
-    used, computed = energy.joules_per_image, derived.fingerprint
+    throughput, steps, energy = derived.img_per_s, derived.step_times, derived.energy
+    used = energy.joules_per_image
     return common | {
         "img_per_s": throughput.mean,
         "values": list(throughput.values),
@@ -263,7 +225,7 @@ def _own(record: Record | OwnFacts, source: Path | str, jobs: list[str]) -> dict
         "joules_values": list(used.values) if used else [],
         "energy": energy.covers,
         "energy_note": "; ".join(energy.notes),
-        "fingerprint": computed.model_dump_json() if computed else "",
+        "fingerprint": derived.fingerprint.model_dump_json(),
         "note": "; ".join(derived.notes),
         **{name: getattr(throughput, name) for name in ("stdev", "ci95")},
         **{name: getattr(steps, name) for name in ("jitter_s", "slowest_rank", "slowest_over_median")},
@@ -279,7 +241,7 @@ def varied_options(options: Iterable[str]) -> list[str]:
 
 
 def of_any_run(
-    record: AnyRecord | OwnFacts,
+    record: AnyRecord,
     source: Path | str,
     hosts: Sequence[str],
     transports: Iterable[str],

@@ -22,7 +22,7 @@ from harness.records import kernel, launch, measurement
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, SizeFigures, SizeTimes
 from harness.records.launch import LaunchRecord, LaunchRepeat, Moved, ProgramRank
 from harness.records.measurement import Rank, Record, Repeat
-from harness.records.record import Check, judge_ranks
+from harness.records.record import Check, judge_ranks, seen_by
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running import preflight
 from harness.running.run import Run, content, reported
@@ -99,6 +99,7 @@ class Measurement(Repeated):
             schema="harness.record/1",
             expected_updates=self.backend.expected_updates(self.spec),
             repeats=repeats,
+            seen=measurement.window_seen_by(self.spec, repeats),
             derived=measurement.derive(self.spec, repeats) if complete else None,
             preflight=preflight.outcome(self.folder),
             **facts,
@@ -128,7 +129,10 @@ class KernelRun(Repeated):
     def record(self, complete: bool, facts: dict[str, Any]) -> KernelRecord:
         repeats = [KernelRepeat(**judged) for judged in self.judged]
         derived = self._derive(repeats) if complete else None
-        return KernelRecord(schema="harness.kernel/1", expected_updates=0, repeats=repeats, derived=derived, **facts)
+        seen = seen_by([rank for repeat in repeats for rank in repeat.ranks])
+        return KernelRecord(
+            schema="harness.kernel/1", expected_updates=0, repeats=repeats, seen=seen, derived=derived, **facts
+        )
 
     def _derive(self, repeats: list[KernelRepeat]) -> list[SizeFigures]:
         return kernel.derive(self.spec, repeats, len(self.plan.processes) - self.plan.world_size)

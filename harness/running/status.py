@@ -130,8 +130,7 @@ def _open(run: Run, jobs: Sequence[JobState]) -> RunStatus:
 
 def _recorded(run: Run) -> RunStatus:
     try:
-        figures = run.RECORD is Record and not run.submitted
-        record = Record.read_figures(run.record_file) if figures else run.RECORD.read(run.folder)
+        record = run.RECORD.read(run.record_file, figures=not run.submitted)
     except InvalidInput as error:
         return RunStatus(run, "unreadable", run.done(), problem=str(error).removeprefix(f"{run.folder}/"))
     if run.submitted or not isinstance(record, Record | KernelRecord | LaunchRecord):

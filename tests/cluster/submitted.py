@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import FEW_STEPS, PATIENCE_S, SMALLEST, SOONEST, Finished
+from tests.made import content
 
 from .virtual import VirtualCluster
 
@@ -64,8 +65,7 @@ class User:
     def record(self) -> dict[str, Any]:
         """The only record that there is."""
         (path,) = self.output.glob("*/record.json")
-        record: dict[str, Any] = json.loads(path.read_text())
-        return record
+        return content(path)
 
 
 class Waiting:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.core.emulation import KEPT_UP
 from tests.conftest import Harness
+from tests.made import content
 from tests.parity.test_emulation import DEVICE, MODEL
 
 from .virtual import VirtualCluster
@@ -33,7 +34,7 @@ def test_forked_processes_are_in_the_nodes_and_say_what_their_links_are(
     )
     assert done.code in (0, 1), done.stderr  # whether this machine kept up is another question
     (run,) = (tmp_path / "runs").iterdir()
-    ranks = json.loads((run / "record.json").read_text())["repeats"][0]["ranks"]
+    ranks = content(run / "record.json")["repeats"][0]["ranks"]
     assert [rank["host"] for rank in ranks] == ["node1", "node2"]
     rate = json.loads((cluster.state / "cluster.json").read_text())["link"]["rate"]
     for rank in ranks:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import psutil
 
 from tests.conftest import PATIENCE_S, SMALLEST
+from tests.made import content
 
 # What becomes of a process is the same whatever it trains.
 TINY = [*SMALLEST, "--repeats", "1", "--threads", "1"]
@@ -131,8 +132,7 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = json.loads((self.folder / "record.json").read_text())
-        return loaded
+        return content(self.folder / "record.json")
 
     def failed_saying(self, *fragments: str) -> None:
         """One error that says what and where; logs and a record, but no number."""

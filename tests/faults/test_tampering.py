@@ -15,9 +15,9 @@ from harness.cli.answers import verified
 from harness.core.statistics import FORMULA
 from harness.errors import InvalidInput
 from harness.records import measurement
-from harness.records.record import sealed
 from tests.conftest import FEW_STEPS
 from tests.faults.running import Run
+from tests.made import store
 
 Json = dict[str, Any]
 Edit = Callable[[Json], object]
@@ -34,7 +34,7 @@ def completed(tmp_path_factory: pytest.TempPathFactory, environment: Callable[[s
 
 
 def read(tmp_path: Path, edited: Json) -> measurement.Record:
-    (tmp_path / "record.json").write_text(json.dumps(edited))
+    store(tmp_path / "record.json", edited)
     return measurement.Record.read(tmp_path)
 
 
@@ -158,10 +158,9 @@ def test_an_edited_record_that_somebody_has_sealed_again_is_found_by_check(
     completed: Json, tmp_path: Path, edit: Edit, words: str
 ) -> None:
     edited = deepcopy(completed)
-    del edited["seal"]
     edit(edited)
     file = tmp_path / "record.json"
-    file.write_bytes(sealed(json.dumps(edited).removesuffix("}").encode()))
+    store(file, edited, seal=True)
     assert verified(str(file))[0] == f"{file}: not a valid record: {words}"
 
 
@@ -184,6 +183,7 @@ def test_a_failed_run_does_not_become_a_result_by_its_status(completed: Json, tm
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -2])
 def test_a_record_that_is_cut_short_is_refused(completed: Json, tmp_path: Path, cut: int) -> None:
+    store(tmp_path / "record.json", completed)
     (tmp_path / "record.json").write_text(json.dumps(completed)[:cut])
     with pytest.raises(InvalidInput, match="not a valid record: Invalid JSON") as refused:
         measurement.Record.read(tmp_path)

@@ -7,7 +7,6 @@ ends elsewhere.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from harness import models
 from harness.models.initial import initial_values
 from tests.conftest import Harness
+from tests.made import content
 from tests.parity.conftest import WAYS, Way, each
 
 MODEL, STEPS, RATE = "mnist_cnn", 5, 0.01
@@ -46,7 +46,7 @@ def test_parameters_of_emulated_devices_go_where_the_mean_of_known_gradients_tak
     )
     assert done.code in (0, 1), done.stderr  # whether this machine kept up is another question
     (run,) = (tmp_path / "runs").iterdir()
-    ranks = json.loads((run / "record.json").read_text())["repeats"][0]["ranks"]
+    ranks = content(run / "record.json")["repeats"][0]["ranks"]
     assert all(rank["kept"]["forked"] for rank in ranks), "a framework starts threads as it is imported"
     specification = models.specification(MODEL, scale)
     first = initial_values(specification, seed=1)

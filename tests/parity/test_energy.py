@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import Harness
+from tests.made import content
 
 POWER_W = 100.0
 
@@ -44,7 +45,7 @@ def test_joules_per_image_times_images_per_second_is_the_power(harness: Harness,
     shown = harness(*run, "--warmup", "2", "--batch-size", "2", "--output", "runs", HARNESS_SYS=str(sysfs)).succeeded()
     assert "J/img of package (powercap)" in shown.stdout
     (file,) = sysfs.parent.glob("runs/*/record.json")
-    record = json.loads(file.read_text())
+    record = content(file)
     energy = record["derived"]["energy"]
     rates, joules = (record["derived"]["img_per_s"]["values"], energy["joules_per_image"]["values"])
     assert [rate * used for rate, used in zip(rates, joules, strict=True)] == pytest.approx([POWER_W] * 2, rel=0.1)

@@ -178,14 +178,6 @@ def test_what_disturbed_a_run_stands_beside_its_number(tmp_path: Path, harness: 
     assert "; ".join(notes) in harness("table", str(tmp_path), "--format", "csv").stdout
 
 
-def test_a_record_of_before_says_nothing_of_it_and_is_valid(tmp_path: Path, harness: Harness) -> None:
-    record = disturbed()
-    assert record.derived
-    older = record.model_copy(update={"derived": record.derived.model_copy(update={"disturbance": None})})
-    assert Record.read(older.write(tmp_path), believing_seals=False).derived == older.derived
-    assert "NOTE" not in summary(older, "record.json") + harness("best", str(tmp_path)).stdout
-
-
 def test_a_record_that_hides_a_disturbance_is_refused() -> None:
     record = disturbed()
     assert record.derived and record.derived.disturbance

@@ -226,8 +226,8 @@ def test_servers_on_nodes_of_their_own_leave_the_run_without_a_figure(tree: Path
     assert "no worker is there" in found.notes[0] and "(on nid7)" in found.notes[0]
 
 
-def test_a_record_of_before_has_no_energy() -> None:
-    assert derive([Read(WINDOW_S, [])], IMAGES) is None
+def test_without_a_reader_there_is_no_energy() -> None:
+    assert derive([Read(WINDOW_S, [])], IMAGES) == Energy()
 
 
 @pytest.mark.parametrize("processors", [("cpu_energy",), ("cpu_energy", "cpu0_energy", "cpu1_energy")])

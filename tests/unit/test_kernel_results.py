@@ -16,6 +16,7 @@ from harness.analysis.regression import ComparedResults, compare
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord, KernelRepeat, derive, judge
+from harness.records.record import seen_by
 from harness.report.page import assemble, document, kernel_figures
 from harness.report.text import kernel_table
 from harness.report.text import regression as texts
@@ -56,12 +57,14 @@ def measured(
         those = reading(those, *[joules[number - 1]] * len(sizes)) if joules else those
         repeats.append(KernelRepeat(number=number, ranks=those, checks=judge(spec, those, nodes), **times))
     completed = status == "completed"
+    repeats = repeats if completed else []
     facts: dict[str, Any] = {
         **{"schema": "harness.kernel/1", "id": f"run-{next(_NUMBERS):06}", "status": status, "spec": spec},
         **{"reason": None if completed else "rank 1 on nid1 exited with 1", "expected_updates": 0, "site": "daint:gpu"},
         **{"plan": {"world_size": nodes, "processes": [{"role": "worker", "devices": 1}] * nodes}},
         **{"machine": {"cpu": "EPYC"}, "software": {"packages": {"torch": "2.13.0"}}, "variables": {}, "harness": {}},
-        **{"repeats": repeats if completed else [], "derived": derive(spec, repeats, 0) if completed else None},
+        **{"repeats": repeats, "derived": derive(spec, repeats, 0) if completed else None},
+        **{"seen": seen_by([rank for repeat in repeats for rank in repeat.ranks])},
     }
     return KernelRecord(**facts | times)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +25,13 @@ from harness.errors import InvalidInput
 from harness.kernels.kernel import Communication
 from harness.kernels.values import message
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
+from harness.records.record import seen_by
 from harness.report.text import kernels as texts
 from harness.worker.arithmetic import Arithmetic
 from harness.worker.fabric import Fabric
 from harness.worker.kernel import run
 from tests.conftest import PATIENCE_S, Harness
-from tests.made import read
+from tests.made import content, read, store
 
 STEPS = 4
 MESSAGES = [name for name in kernels.names() if isinstance(kernels.specification(name), Communication)]
@@ -415,7 +415,7 @@ def record(of: RunSpec, of_ranks: list[KernelRank], **fields: Any) -> KernelReco
             **{"schema": "harness.kernel/1", "id": "one", "status": "completed", "reason": None, "spec": of},
             **{"plan": {"world_size": 4, "processes": [{"role": "worker", "devices": 1}] * 4}, "expected_updates": 0},
             **{"machine": {}, "software": {}, "variables": {}, "harness": {}, **times},
-            **{"repeats": repeats, "derived": derive(of, repeats, 0), **fields},
+            **{"repeats": repeats, "seen": seen_by(of_ranks), "derived": derive(of, repeats, 0), **fields},
         }
     )
 
@@ -515,10 +515,9 @@ def test_an_edited_record_is_refused(tmp_path: Path, edit: Callable[[Any], objec
     whole = record(spec(repeats=2), ranks({1024: 1e-3, 4096: 2e-3}))
     whole.write(tmp_path)
     assert KernelRecord.read(tmp_path) == whole
-    edited = json.loads((tmp_path / "kernel.json").read_text())
-    del edited["seal"]
+    edited = content(tmp_path / "kernel.json")
     edit(edited)
-    (tmp_path / "kernel.json").write_text(json.dumps(edited))
+    store(tmp_path / "kernel.json", edited)
     with pytest.raises(InvalidInput, match="not a valid record"):
         KernelRecord.read(tmp_path)
 

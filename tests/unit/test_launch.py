@@ -19,8 +19,8 @@ import pytest
 from harness.files import end_of
 from harness.launch.watch import LOG_LINES, POLL_S, failure
 from harness.records.launch import LaunchRecord, printed
-from harness.records.record import sealed
 from tests.conftest import PATIENCE_S, ROOT, Finished, Harness
+from tests.made import content, store
 
 SERVERS = ROOT / "tests" / "programs" / "servers.py"
 IMG_PER_S = "total images/sec: ([0-9.]+)"
@@ -198,10 +198,9 @@ def test_a_program_that_prints_no_img_per_s_has_no_number(harness: Harness, tmp_
 def test_a_process_that_failed_cannot_be_among_those_of_a_completed_launch(harness: Harness, tmp_path: Path) -> None:
     harness("launch", "--nodes", "2", "--", "true").succeeded()
     (file,) = tmp_path.glob("runs/*/launch.json")
-    edited = json.loads(file.read_text())
-    del edited["seal"]
+    edited = content(file)
     edited["repeats"][0]["ranks"][1]["code"] = 1
-    file.write_bytes(sealed(json.dumps(edited).removesuffix("}").encode()))
+    store(file, edited, seal=True)
     done = harness("check", "runs")
     assert done.stdout == f"{file.relative_to(tmp_path)}: not a valid record: repeat 1 does not pass exit_codes\n"
     assert (done.code, done.stderr) == (1, "harness: 1 of 1 record cannot be believed\n")

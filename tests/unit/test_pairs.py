@@ -20,6 +20,7 @@ from harness.kernels.pairs.body import partners
 from harness.kernels.pairs.specification import flop
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
 from harness.records.pairs import Slow
+from harness.records.record import seen_by
 from harness.report.text import kernels as texts
 from harness.report.text.pairs import findings
 from harness.worker.arithmetic import Arithmetic
@@ -189,7 +190,7 @@ def record(
         **{"schema": "harness.kernel/1", "id": "one", "status": "completed", "reason": None, "spec": of},
         **{"plan": {"world_size": count, "processes": seats}, "expected_updates": 0},
         **{"machine": {}, "software": {}, "variables": {}, "harness": {}, **moments},
-        **{"repeats": repeats, "derived": derive(of, repeats, 0)},
+        **{"repeats": repeats, "seen": seen_by(ranks), "derived": derive(of, repeats, 0)},
     )
 
 

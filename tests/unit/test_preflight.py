@@ -86,13 +86,11 @@ def test_a_dry_run_says_what_is_checked_before(harness: Harness) -> None:
     assert "\nchecked before: pairs of pytorch (torch) · 4 nodes × 1 cpu · gloo · " in shown
 
 
-def test_a_record_has_what_was_found_and_without_a_check_it_is_as_before(tmp_path: Path) -> None:
-    without = made.record()
-    assert "preflight" not in json.loads(without.to_json())
-    record = without.model_copy(update={"preflight": CHECKED})
+def test_a_record_has_what_was_found(tmp_path: Path) -> None:
+    record = made.record().model_copy(update={"preflight": CHECKED})
     record.write(tmp_path)
     assert Record.read(tmp_path) == record
-    assert Record.read_figures(tmp_path / "record.json").preflight == CHECKED
+    assert Record.read(tmp_path, figures=True).preflight == CHECKED
     assert "\n  preflight  warning: n1 sends at 1 GB/s, 50% of the others' 2\n" in outcomes.summary(record, "")
 
 

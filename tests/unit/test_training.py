@@ -24,7 +24,7 @@ from harness.running.study import StudyPoint
 from harness.worker import checkpoint
 from harness.worker.inputs import index
 from tests.conftest import Harness
-from tests.made import read
+from tests.made import read, store
 
 IMAGES, VALIDATION, BATCH, WORKERS = 100, 40, 16, 2
 STEPS = 4  # ceil(100 / 32)
@@ -308,6 +308,6 @@ def test_a_record_that_was_tampered_with_is_refused(
     change(changed)
     assert changed != document
     file = tmp_path / TrainingRecord.file_name
-    file.write_text(json.dumps(changed))
+    store(file, changed)
     with pytest.raises(InvalidInput, match=complaint):
         TrainingRecord.read(file)

@@ -9,6 +9,7 @@ from harness.analysis.slow import pairs
 from harness.core.statistics import Summary
 from harness.core.text import plural, size
 from harness.kernels.kernel import Kernel
+from harness.records.energy import Used
 from harness.records.kernel import KernelRecord, SizeFigures, kernel_of, size_text
 from harness.report.text.outcomes import clocks
 from harness.report.text.pairs import findings
@@ -28,7 +29,7 @@ def kernel(record: KernelRecord, path: Path) -> str:
     if any(figures.work_per_joule for figures in derived):
         heading = (*heading, "J", "GB/J" if of.in_bytes else "Gflop/J")
         rows = [(*row, *_joules(figures)) for row, figures in zip(rows, derived, strict=True)]
-    lines = [describe(record.spec), f"  {_said(record)}", f"  over {'; '.join(record.transports)}", ""]
+    lines = [describe(record.spec), f"  {_said(record)}", f"  over {'; '.join(record.seen.transports)}", ""]
     found = findings(pairs(record)) if of.own_times and derived else []
     for figures in derived:
         if figures.collected_s:
@@ -105,15 +106,16 @@ def _cells_of_computing(figures: SizeFigures) -> tuple[str, ...]:
 
 
 def _joules(figures: SizeFigures) -> tuple[str, ...]:
-    joules, per_joule = figures.energy and figures.energy.joules, figures.work_per_joule
+    joules, per_joule = figures.energy.joules, figures.work_per_joule
     return (f"{joules.mean:.3g}", f"{per_joule / 1e9:.3g}") if joules and per_joule else ("", "")
 
 
 def _energy(of: Kernel, derived: Sequence[SizeFigures]) -> list[str]:
     """What joules cover, what they leave out, and why some sizes have none: of several sizes what is true of the first."""
     lines = []
+    read = [each for each in derived if each.energy != Used()]
     for some in (True, False):
-        those = [(each.size, each.energy) for each in derived if each.energy and bool(each.energy.joules) == some]
+        those = [(each.size, each.energy) for each in read if bool(each.energy.joules) == some]
         if those:
             number, energy = those[0]
             sizes = size_text(of, number) + (f" and {plural(len(those) - 1, 'more size')}" if len(those) > 1 else "")

@@ -87,18 +87,16 @@ def _traffic(record: Record) -> list[str]:
 
 
 def _energy_of_run(record: Record) -> list[str]:
-    energy = record.derived.energy if record.derived else None
-    used = energy and energy.joules_per_image
+    energy = record.derived.energy if record.derived else Energy()
+    used = energy.joules_per_image
     return _energy("  energy     ", energy, f"{_with_interval(used, '.3g')} J/img" if used else "")
 
 
-def _energy(label: str, energy: Energy | Used | None, figure: str) -> list[str]:
+def _energy(label: str, energy: Energy | Used, figure: str) -> list[str]:
     """A ``figure`` with what it covers and leaves out, or why there is none."""
-    if not energy:
-        return []
     notes = "; ".join(energy.notes)
     if not figure:
-        return [f"{label}none: {notes}"]
+        return [f"{label}none: {notes}"] if notes else []
     return [f"{label}{figure} of {energy.covers}", *([" " * len(label) + notes] if notes else [])]
 
 
@@ -174,7 +172,7 @@ def training(record: TrainingRecord, path: Path) -> str:
         f"  accuracy    {accuracy}",
         f"  time        {took}",
         f"  img/s       {record.img_per_s:.2f} while training",
-        *_energy("  energy      ", record.energy, _joules_of_training(record)),
+        *_energy("  energy      ", record.energy or Used(), _joules_of_training(record)),
         *clocks([("", record.ranks)], width=11),
     ]
     if record.resumed:
