@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,19 +128,22 @@ def _stream(
     news = None
     # A process group, so that one signal ends pip with its compilers. A pipe and not the log itself for the output, so
     # that pip fails at its next line once this process was killed.
-    with subprocess.Popen(
-        words,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        pass_fds=[descriptor],
-        process_group=0,
-    ) as process:
+    process = None
+    try:
+        with _signals_later():
+            process = subprocess.Popen(
+                words,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                pass_fds=[descriptor],
+                process_group=0,
+            )
         assert process.stdout
-        try:
+        with process.stdout:
             for line in process.stdout:
                 output.append(line.strip())
                 log.write(line)
@@ -148,12 +152,33 @@ def _stream(
                 if news and news != before:
                     progress(news)
             code = process.wait()
-        except BaseException:
+    except BaseException:
+        if process:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            raise
+        raise
     return [*output, ending(code)] if code else None
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """While a process is started, signals wait: whoever is interrupted meanwhile does not know yet whom to kill."""
+    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
+        yield
+        return
+    came: list[int] = []
+    handled = [
+        number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if callable(signal.getsignal(number))
+    ]
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 _PROBE_MARK = "harness-probe:"  # frameworks print to stdout too

@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 import harness.backends
 from harness import environments
+from harness.cli.common import signals_interrupt
 from harness.core.backend import backend
 from harness.environments import EnvironmentProblem, EnvironmentSpec, Run
 from harness.environments.building import CheckReport, build, check, describe, last_words, lock, matches, reason
@@ -186,6 +188,23 @@ def test_the_command_that_builds_ends_cleanly_when_a_batch_system_or_a_closed_te
     said = process.communicate(timeout=PATIENCE_S)[1]
     assert (process.returncode, said.lstrip()) == (130, "harness: interrupted; no process is left running\n")
     nothing_is_left_of(backend("mpi4py").environments("cpu")[0])
+
+
+def test_a_signal_that_comes_while_a_process_is_started_ends_that_one_too(
+    tiny: EnvironmentSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine starting takes long; whoever is interrupted then did not know whom to kill."""
+    start = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        process = start(*arguments, **options)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    with monkeypatch.context() as patched, signals_interrupt(), pytest.raises(KeyboardInterrupt):
+        patched.setattr(subprocess, "Popen", interrupted)
+        build(tiny, print)
+    nothing_is_left_of(tiny)
 
 
 def test_wrong_pin_fails_with_the_pin_and_the_log_and_leaves_nothing(tmp_path: Path) -> None:
