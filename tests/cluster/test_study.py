@@ -135,7 +135,9 @@ def test_a_point_that_fails_does_not_stop_the_others_and_is_retried_when_asked(
 def test_what_slurm_refuses_is_told_in_its_words_and_can_be_cancelled_when_it_is_not(
     cluster: VirtualCluster, tmp_path: Path
 ) -> None:
-    trial = Studied(cluster, tmp_path, "", '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n')
+    # So many steps that nothing is measured before it is cancelled, however busy this machine is.
+    table = '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\nsteps = 1000000\n'
+    trial = Studied(cluster, tmp_path, "", table)
     refused = trial("run", "-J", "partition=nonsense", "--json")
     assert (refused.code, states(refused)) == (2, ["refused", "refused"])
     assert (
