@@ -9,7 +9,7 @@ MAD_TO_STDEV = 1.4826  # of normally distributed values: 1 / Φ⁻¹(3/4)
 
 # Names the definition that a stored figure was computed with; change it whenever the definition changes.
 FORMULA = (
-    "img_per_s/2: workers * batch_size / max over ranks of the period of steady steps (harness/worker/steady.py); "
+    "img_per_s/3: workers * batch_size / period in which all ranks make a steady step (harness/worker/steady.py); "
     "mean of repeats, Student-t 95 % CI"
 )
 # Of emulated points that wait to be measured anew: their windows of one or two steps have no steady part.

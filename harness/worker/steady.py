@@ -85,5 +85,10 @@ def steadiness(durations_s: Sequence[float], scatters: bool) -> Steadiness:
 
 
 def step_s(marks_s: Sequence[Sequence[float]], left_out: int) -> float:
-    """The period in seconds of the steps that are not left out, from ``marks_s[rank][mark]``: the longest of all ranks."""
-    return max((marks[-1] - marks[left_out]) / (len(marks) - 1 - left_out) for marks in marks_s)
+    """The period in seconds of the steps that are not left out, from ``marks_s[rank][mark]``: seconds from the barrier.
+
+    It is the time between the moments at which all ranks had made the steps that are left out, and the last one. With
+    servers ranks are not in phase: the longest of their own periods would be longer by 2.4 % on 64 nodes and 3 steps.
+    """
+    steps = min(map(len, marks_s)) - 1 - left_out
+    return (max(marks[-1] for marks in marks_s) - max(marks[left_out] for marks in marks_s)) / steps
