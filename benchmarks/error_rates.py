@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas
 from numpy.typing import NDArray
 
 from harness.analysis import ab, fastest, regression, verdict
 from harness.analysis.ratios import Sample
-from harness.results import rows
+from harness.results import Result
 
 Values = NDArray[np.float64]  # logarithms, [contender, job, repeat]
 
@@ -100,28 +99,25 @@ POWER = "run effect 1 %, repeats 1 %"
 SIZES = (1, 2, 4, 8)
 
 
-def row(system: int, backend: str, size: int, logs: Values, jobs: Sequence[str], started: int = 0) -> dict[str, object]:
-    """A run with these repeats, [job, repeat]. Rows of other systems are other draws."""
+def result(system: int, backend: str, size: int, logs: Values, jobs: Sequence[str], started: int = 0) -> Result:
+    """A run with these repeats, [job, repeat]. Those of other systems are other draws."""
     servers = backend == "parameter_server"
     values = np.exp(logs).ravel() * 100.0 * size
-    return {
-        **{"origin": "measured", "status": "completed", "system": f"s{system}", "site": "s", "model": "resnet50"},
-        **{"id": f"{system}-{backend}-{size}-{started}", "source": f"{system}-{backend}-{size}-{started}"},
+    name = f"{system}-{backend}-{size}-{started}"
+    return Result(
+        **{"system": f"s{system}", "site": "s", "model": "resnet50", "id": name, "source": name},
         **{"backend": backend, "family": "parameter_servers" if servers else "toolkit", "framework": "torch"},
-        **{"software": backend, "transport": "gloo", "ps": int(servers), "options": "{}", "environment": "{}"},
+        **{"software": backend, "transport": "gloo", "ps": int(servers)},
         **{"nodes": size, "devices_per_node": 1, "workers": size, "batch_size": 64, "image_size": 224},
-        **{"data": "synthetic", "device": "cpu", "precision": "fp32", "threads": 1, "training": "", "reason": ""},
+        **{"data": "synthetic", "device": "cpu", "precision": "fp32", "threads": 1},
         **{"warmup_steps": 10, "steps": 100, "started": f"2026-01-01T{started // 60:02}:{started % 60:02}:00+00:00"},
-        **{"img_per_s": float(values.mean()), "values": values.tolist()},
-        "jobs": [job for job in jobs for _ in range(logs.shape[1])],
-        "spec": f'{{"backend": "{backend}", "framework": "torch", "transport": "gloo", "model": "resnet50", '
-        f'"nodes": {size}, "devices_per_node": 1, "options": {{}}}}',
-    }
-
-
-def frame(made: Sequence[dict[str, object]]) -> pandas.DataFrame:
-    return rows.frame(made).assign(
-        family=[str(each["family"]) for each in made], training=[str(each["training"]) for each in made]
+        rate=float(values.mean()),
+        values=tuple(values.tolist()),
+        jobs=tuple(job for job in jobs for _ in range(logs.shape[1])),
+        spec={
+            **{"backend": backend, "framework": "torch", "transport": "gloo", "model": "resnet50", "nodes": size},
+            **{"devices_per_node": 1, "options": {}},
+        },
     )
 
 
@@ -150,7 +146,7 @@ def contest(
         many = jobs[number % len(jobs)]
         names = [f"{system}-{size}-{'' if together else number}-{job}" for job in range(many)]
         better = effect if number == 1 else 0.0 if number < near else -0.5
-        yield row(system, BACKENDS[number], size, drawn[number, :many] + better, names)
+        yield result(system, BACKENDS[number], size, drawn[number, :many] + better, names)
 
 
 def best(contenders: int, *jobs: int, together: bool = False, near: int = 4) -> Cell:
@@ -162,7 +158,7 @@ def best(contenders: int, *jobs: int, together: bool = False, near: int = 4) -> 
             for draw in range(draws)
             for each in contest(noise, chance, contenders, jobs, effect, draw, 8, together, near)
         ]
-        decided = [race.sizes[-1] for race in fastest.races(frame(made)) if race.sizes[-1].decided]
+        decided = [race.sizes[-1] for race in fastest.races(made) if race.sizes[-1].decided]
         right = [each for each in decided if not effect or each.best.facets["backend"] == BACKENDS[1]]
         return len(right) / draws
 
@@ -179,7 +175,7 @@ def scaling(*jobs: int, sizes: Sequence[int] = SIZES, any_size: bool = False, to
             for size in sizes
             for each in contest(noise, chance, 2, jobs, effect if size == sizes[-1] else 0.0, draw, size, together)
         ]
-        found = [each.sizes for each in verdict.verdict(frame(made)).comparisons]
+        found = [each.sizes for each in verdict.verdict(made).comparisons]
         assert len(found) == draws
         if any_size:
             return sum(any(size.significant for size in each) for each in found) / draws
@@ -196,19 +192,12 @@ def slower(old: int, new: int) -> Cell:
         for _ in range(draws):
             drawn = noise.draw(chance, 2, max(old, new), 5)
             before, after = (
-                frame(
-                    [
-                        row(
-                            0,
-                            "horovod",
-                            8,
-                            drawn[side, job : job + 1] - side * effect,
-                            [f"{side}-{job}"],
-                            60 * side + job,
-                        )
-                        for job in range(many)
-                    ]
-                )
+                [
+                    result(
+                        0, "horovod", 8, drawn[side, job : job + 1] - side * effect, [f"{side}-{job}"], 60 * side + job
+                    )
+                    for job in range(many)
+                ]
                 for side, many in enumerate((old, new))
             )
             found = regression.compare(before, after)

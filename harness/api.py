@@ -28,8 +28,9 @@ from harness.prediction import forecast
 from harness.prediction.basis import Start, asked, measured
 from harness.records.measurement import Record
 from harness.records.record import Status
-from harness.results import kernels as kernel_results
+from harness.results import frame as frames
 from harness.results import sources
+from harness.results.result import Result
 from harness.results.selection import Selected, at_time
 from harness.running import sides
 from harness.running.prepare import Place, said, site_of_runs
@@ -178,29 +179,31 @@ def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any
 
 
 def load(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
-    """Results as a DataFrame with one row per run; ``harness/results/rows.py`` lists the columns.
+    """Results as a DataFrame with one row per run; ``harness/results/frame.py`` lists the columns.
 
     ``results`` are record files, folders, names of baselines, tables of published measurements, ``"reference"`` or
     ``"reference:TEXT"``; ``"runs/ @ now-7d: tag=nightly"`` selects some of what is there. Only runs with a number, unless
     ``status`` is None. Raises InvalidInput where there is no record, not even of a kernel.
     """
-    frame = sources.load(results, status)
-    if frame.empty:  # for records of kernels it may be, and for runs without a number
-        kernel_results.either(results)
-    return frame
+    every = _loaded(*results)  # there may be records of kernels, and runs without a number
+    return frames.trainings([result for result in every if status in (None, result.status)])
+
+
+def _loaded(*results: str | Path) -> list[Result]:
+    """Results of any kind and status. Raises InvalidInput if there are none."""
+    every = sources.load(results)
+    sources.check_any(every, results)
+    return every
 
 
 def load_kernels(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
     """What kernels were measured to do, as a DataFrame with one row per size of each run.
 
-    ``harness/results/kernels.py`` lists the columns.
+    ``harness/results/frame.py`` lists the columns.
 
     ``results`` are those of ``load``. Only runs with a number, unless ``status`` is None.
     """
-    frame = kernel_results.load(results)
-    if frame.empty:
-        kernel_results.either(results)
-    return frame if status is None else frame[frame["status"] == status].reset_index(drop=True)
+    return frames.kernels([result for result in _loaded(*results) if status in (None, result.status)])
 
 
 def compare(
@@ -217,11 +220,12 @@ def compare(
     now = datetime.now(UTC)  # of both, so that windows that meet leave no gap
     selected = Selected()  # both may be of one folder, which is read once
     before, after = (
-        side
+        frames.results_of(side)
         if isinstance(side, pandas.DataFrame)
-        else kernel_results.beside(*kernel_results.with_runs([at_time(str(side), now)], selected=selected))
+        else sources.load([at_time(str(side), now)], selected=selected)
         for side in (old, new)
     )
+    selected.check()
     found = regression.compare(before, after, regression.Rule(threshold=_share("threshold", threshold, zero=True)))
     rows = []
     for pair in found.pairs:
@@ -241,7 +245,7 @@ def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
     The ``answer`` is a few words; ``comparisons`` hold each contender with its sizes, ratios and intervals. A ratio within
     1 ± ``margin`` counts as no difference.
     """
-    return verdicts.verdict(load(*results, status=None), _share("margin", margin))
+    return verdicts.verdict(sources.trainings(_loaded(*results)), _share("margin", margin))
 
 
 def predict(
@@ -275,12 +279,12 @@ def predict(
     counts = None if ps is None or isinstance(ps, str) else [ps]
     one_worker = of_kernels = None
     if isinstance(single, str | Path):
-        one_worker, single = load(single), None
+        one_worker, single = _loaded(single), None
     if isinstance(network, str | Path):
-        of_kernels, network = load_kernels(network), None
+        of_kernels, network = sources.kernels(_loaded(network)), None
     start = Start(fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels)
-    frame = measured(site, (lambda: load(*results)) if results else None)
-    what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, frame, one_worker)
+    starting = measured(site, (lambda: _loaded(*results)) if results else None)
+    what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, starting, one_worker)
     predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     columns += ["two_lines_s", "extrapolates"]

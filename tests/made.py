@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -128,8 +127,8 @@ def content(file: Path) -> dict[str, Any]:
 
 def store(file: Path, edited: dict[str, Any], seal: bool = False) -> None:
     """Write what ``content`` gave, and somebody may have edited, into both files."""
-    own = deepcopy(edited)
-    raw: dict[str, Any] = {"plan": {"processes": own["plan"].pop("processes")}}
+    own = json.loads(json.dumps(edited))
+    raw: dict[str, Any] = {"plan": {name: own["plan"].pop(name) for name in ("processes",) if name in own["plan"]}}
     if "ranks" in own:
         raw["ranks"] = own.pop("ranks")
     else:

@@ -7,28 +7,29 @@ else may differ, and is said.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
 
-from harness.analysis.differences import LENGTH
 from harness.core.text import plural
 from harness.errors import InvalidInput
+from harness.results.result import LENGTH, Result
 
-if TYPE_CHECKING:
-    import pandas
-
-# Columns of results that have to be equal, if they are known.
+# What has to be equal, if it is known.
 MATCHED = (
     *("backend", "framework", "transport", "model", "nodes", "devices_per_node", "ps", "batch_size"),
     *("image_size", "data", "precision", "training", "options"),
 )
 # What else may explain a difference, beside the environment of records.
 _SAID = ("processor", "device", "software", "mpi", "threads")
-_UNKNOWN = ("", 0, "{}")
+_UNKNOWN = ("", 0)
 _ALWAYS = ("backend", "nodes", "devices_per_node", "training")  # a published table knows them, too
 
 
-def matched(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame, list[str]]:
+def matched(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[Result], list[Result], list[str]]:
     """Both sides with ``spec`` reduced to what both know, and with notes of what that leaves open.
 
     Where several configurations of a side are one measurement then, such as several numbers of parameter servers of which
@@ -37,24 +38,25 @@ def matched(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFr
     """
     sides = {"OLD": _with_a_number(old), "NEW": _with_a_number(new)}
     for name, side in sides.items():
-        if side.empty:
+        if not side:
             raise InvalidInput(f"{name} holds no number in img/s: efficiencies and failed runs cannot be compared")
-        if len(systems := sorted(set(side["system"]))) > 1:
+        if len(systems := sorted({run.system for run in side})) > 1:
             raise InvalidInput(
                 f"{name} holds results of {len(systems)} systems ({', '.join(systems)}); give those of one"
             )
     names = [name for name in MATCHED if name in _ALWAYS or all(_known(side, name) for side in sides.values())]
     open_ = [
-        name for name in MATCHED if name not in names and any(set(side[name]) - {*_UNKNOWN} for side in sides.values())
+        name
+        for name in MATCHED
+        if name not in names and any(_value(run, name) not in _UNKNOWN for side in sides.values() for run in side)
     ]
     notes, reduced = [], []
     if open_:
         unknown = ", ".join(name.replace("_", " ") for name in open_)
         notes.append(f"not known on both sides, so not matched: {unknown}")
     for name, side in sides.items():
-        side["spec"] = [_spec(row, names) for row in side.to_dict("records")]
-        side["environment"] = [_environment(row, open_) for row in side.to_dict("records")]
-        fastest, more = _fastest(side)
+        known = [replace(run, spec=_spec(run, names), environment=_environment(run, open_)) for run in side]
+        fastest, more = _fastest(known)
         reduced.append(fastest)
         if more:
             notes.append(
@@ -64,47 +66,48 @@ def matched(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFr
     return reduced[0], reduced[1], notes
 
 
-def _with_a_number(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _with_a_number(results: Sequence[Result]) -> list[Result]:
     """The runs with a throughput, each with an id and its repeats; a published mean counts as one."""
-    import pandas
-
-    known = frame[(frame["status"] == "completed") & frame["img_per_s"].notna()].reset_index(drop=True)
-    ids = [
-        one or f"{source} {number}"
-        for number, (one, source) in enumerate(zip(known["id"], known["source"], strict=True))
+    having = [run for run in results if run.completed and not math.isnan(run.img_per_s)]
+    return [
+        replace(run, id=run.id or f"{run.source} {number}", values=run.values or (run.rate,))
+        for number, run in enumerate(having)
     ]
-    values = [list(each) or [mean] for each, mean in zip(known["values"], known["img_per_s"], strict=True)]
-    return known.assign(id=ids, values=pandas.Series(values, dtype="object"))
 
 
-def _known(side: pandas.DataFrame, name: str) -> bool:
+def _value(run: Result, name: str) -> Any:
+    return ("" if not run.options else run.tuned) if name == "options" else getattr(run, name)
+
+
+def _known(side: Sequence[Result], name: str) -> bool:
     if name == "ps":  # toolkits have none
-        return bool((side.loc[side["family"] == "parameter_servers", "ps"] > 0).all())
+        return all(run.ps > 0 for run in side if run.family == "parameter_servers")
     if name == "options":  # which backends without options have not
-        return bool((side["origin"] == "measured").all())
-    return not side[name].isin(_UNKNOWN).any()
+        return all(run.measured for run in side)
+    return all(getattr(run, name) not in _UNKNOWN for run in side)
 
 
-def _spec(row: dict[Any, Any], names: list[str]) -> str:
-    spec: dict[str, Any] = {name: row[name] if name in names else "" for name in MATCHED if name != "ps"}
-    options = json.loads(row["options"]) if "options" in names else {}
-    ps = {"ps": row["ps"]} if row["ps"] and "ps" in names else {}
-    return json.dumps(spec | {"options": options | ps})
+def _spec(run: Result, names: Sequence[str]) -> dict[str, Any]:
+    spec: dict[str, Any] = {name: getattr(run, name) if name in names else "" for name in MATCHED if name != "ps"}
+    ps = {"ps": run.ps} if run.ps and "ps" in names else {}
+    return spec | {"options": {**(run.options if "options" in names else {}), **ps}}
 
 
-def _environment(row: dict[Any, Any], open_: list[str]) -> str:
+def _environment(run: Result, open_: Sequence[str]) -> dict[str, str]:
     names = {name: name.replace("_", " ") for name in (*_SAID, *open_)} | LENGTH
-    known = {name: row[column] for column, name in names.items() if row[column] not in _UNKNOWN}
+    known = {name: value for field, name in names.items() if (value := _value(run, field)) not in _UNKNOWN}
     facts = {name: str(value) for name, value in known.items() if value == value}  # NaN is not known either
-    if row["processor"] == row["system"]:  # as of published results, which name no other
+    if run.processor == run.system:  # as of published results, which name no other
         del facts["processor"]
-    return json.dumps(json.loads(row["environment"] or "{}") | facts)
+    return {**run.environment, **facts}
 
 
-def _fastest(side: pandas.DataFrame) -> tuple[pandas.DataFrame, int]:
+def _fastest(side: Sequence[Result]) -> tuple[list[Result], int]:
     """Of each spec the runs of its fastest configuration, and how many other configurations there are."""
-    ways = side.groupby(["spec", *(name for name in (*MATCHED, *_SAID) if name != "processor")], sort=False)
-    mean = ways["img_per_s"].transform("mean")
-    best = mean.groupby(side["spec"]).transform("max")
-    fastest = side[mean >= best]
-    return fastest, ways.ngroups - fastest["spec"].nunique()
+    ways: dict[str, dict[tuple[Any, ...], list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for run in side:
+        way = tuple(_value(run, name) for name in (*MATCHED, *_SAID) if name != "processor")
+        ways[run.key][way].append(run)
+    best = {key: max(own.values(), key=lambda runs: fmean(run.rate for run in runs)) for key, own in ways.items()}
+    kept = {run for runs in best.values() for run in runs}
+    return [run for run in side if run in kept], sum(len(own) - 1 for own in ways.values())

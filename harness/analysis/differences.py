@@ -1,8 +1,7 @@
 """What tells specs apart, and what differs between the environments of two groups of runs."""
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,6 @@ from harness import kernels
 from harness.core.text import plural
 from harness.records.kernel import size_text
 
-# How long a measurement took: it may differ without making another measurement, and is named. Columns, and their names.
-LENGTH = {"warmup_steps": "warm-up steps", "steps": "measured steps", "dilation": "dilation"}
 NOTHING = "nothing that the records hold differs"
 _NAMES = 6  # nodes that are named; a run on 512 nodes has too many to read
 
@@ -44,6 +41,7 @@ _ALWAYS = ("backend", "framework", "transport", "model", "kernel", "size", "node
 # What a spec gets from its machine unless told: an upgrade changes it without anybody's wish.
 _FROM_THE_MACHINE = {"threads", "data_threads", "data"}
 _ALIKE = ("backend", "kernel")  # specs that differ in these are not similar
+Environment = Mapping[str, str]
 _COMPARED = 200  # specs without a partner for which the closest one is looked up, on either side
 
 
@@ -65,8 +63,8 @@ class Difference:
         return f"{self.name} {self.old or 'none'} → {self.new or 'none'}"
 
 
-def environments(old: Sequence[str], new: Sequence[str]) -> tuple[Difference, ...]:
-    """What differs between the environments (JSON, as in the column ``environment``) of two groups of runs.
+def environments(old: Sequence[Environment], new: Sequence[Environment]) -> tuple[Difference, ...]:
+    """What differs between the environments of two groups of runs.
 
     Most relevant first. For ``nodes`` only those are told that the other side did not use. A whole group of names that one
     side lacks, such as the packages of a run that failed before it could tell them, is not a difference but not known.
@@ -87,10 +85,10 @@ def environments(old: Sequence[str], new: Sequence[str]) -> tuple[Difference, ..
     return tuple(differences)
 
 
-def _values(texts: Sequence[str]) -> dict[str, set[str]]:
+def _values(environments: Sequence[Environment]) -> dict[str, set[str]]:
     values: dict[str, set[str]] = {}
-    for text in dict.fromkeys(texts):
-        for name, value in json.loads(text).items():
+    for environment in environments:
+        for name, value in environment.items():
             if name == "gradients":
                 value = _PORT.sub("", value)  # every run finds free ports of its own
             values.setdefault(name, set()).update(value.split(", ") if name == "nodes" else [value])
@@ -98,7 +96,7 @@ def _values(texts: Sequence[str]) -> dict[str, set[str]]:
 
 
 def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """A short name for each spec: what it is, its parameter servers, and whatever else tells it from the others.
+    """A short name for each spec, by its key: what it is, its servers, and whatever else tells it from the others.
 
     A field that all specs have tells all of them apart, an option of one backend that backend's.
     """
@@ -141,21 +139,21 @@ def _shown(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def closest(specs: Sequence[str], others: Sequence[str]) -> dict[str, str]:
-    """How each spec (of the first ``_COMPARED``) differs from the most similar of ``others``: ``threads 12 → 16``.
+def closest(specs: Mapping[str, Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By key, how each spec (of the first ``_COMPARED``) differs from the most similar of ``others``: ``threads 12 → 16``.
 
     A field that a spec gets from its machine counts less than one that somebody chose. Another backend is not similar, nor
     is another kernel.
     """
-    if not specs or not others:
+    parsed = [*map(_flat, others)]
+    if not specs or not parsed:
         return {}
-    parsed = [_flat(json.loads(text)) for text in others]
     names = sorted({name for spec in parsed for name in spec})
     table = np.array([[str(spec.get(name)) for name in names] for spec in parsed])
     weights = np.array([1 if name in _FROM_THE_MACHINE else 1000 if name in _ALIKE else 10 for name in names])
     differences = {}
-    for text in specs[:_COMPARED]:
-        own = _flat(json.loads(text))
+    for text, spec in [*specs.items()][:_COMPARED]:
+        own = _flat(spec)
         mine = np.array([str(own.get(name)) for name in names])
         nearest = parsed[int(((table != mine) @ weights).argmin())]
         if all(nearest.get(name) == own.get(name) for name in _ALIKE):

@@ -18,16 +18,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.analysis import ratios, scaling
-from harness.analysis.differences import LENGTH
 from harness.analysis.ratios import Ratio, Sample
 from harness.analysis.scaling import Curve, CurvePoint
 from harness.analysis.verdict import MARGIN
-
-if TYPE_CHECKING:
-    import pandas
+from harness.results.result import LENGTH, Result
 
 # What is equal in a race.
 TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "devices_per_node")
@@ -155,30 +152,27 @@ class Race:
         return tuple(ranking for ranking in self.sizes if len(ranking.standings) > 1)
 
 
-def races(frame: pandas.DataFrame, curves: Sequence[Curve] | None = None) -> list[Race]:
-    """The races among rows of ``results.load``, of any status: those at the largest sizes first, with most contenders.
+def races(results: Sequence[Result], curves: Sequence[Curve] | None = None) -> list[Race]:
+    """The races among trainings, of any status: those at the largest sizes first, with most contenders.
 
     ``curves`` are those of the completed runs, if they are known already.
     """
     if curves is None:
-        curves = scaling.curves(frame[frame["status"] == "completed"])
+        curves = scaling.curves([run for run in results if run.completed])
     groups: dict[tuple[Any, ...], list[Curve]] = defaultdict(list)
     for curve in curves:
         points = tuple(point for point in curve.points if not math.isnan(point.img_per_s))
         if points and curve.scaling == "weak" and not curve.facets["training"]:
             groups[tuple(curve.facets[name] for name in TERMS)].append(replace(curve, points=points))
-    # Races are many and small, and looking rows up in a DataFrame takes long: each column that is wanted is a dictionary.
-    lengths = {name: frame[name].dropna().to_dict() for name in LENGTH}
-    energy = frame[frame["energy"] != ""]
-    used = zip(energy["energy"], energy["joules_values"], energy["jobs"], scaling.turns(energy), strict=True)
-    joules = dict(zip(energy.index, used, strict=True))
+    taking = scaling.turns([run for run in results if run.energy])
     found = []
     for alike, its in groups.items():
-        rows = set[int]().union(*(curve.rows for curve in its))
-        values = {name: sorted({column[row] for row in rows if row in column}) for name, column in lengths.items()}
+        runs = set[Result]().union(*(curve.runs for curve in its))
+        lengths = {name: {getattr(run, name) for run in runs} for name in LENGTH}
+        values = {name: sorted(value for value in its if value == value) for name, its in lengths.items()}
         varying = {name: several for name, several in values.items() if len(several) > 1}
         race = _race(dict(zip(TERMS, alike, strict=True)), its, varying)
-        sizes = tuple(replace(each, cheapest=_cheapest(each.standings, joules)) for each in race.sizes)
+        sizes = tuple(replace(each, cheapest=_cheapest(each.standings, taking)) for each in race.sizes)
         found.append(replace(race, sizes=sizes))
     return sorted(found, key=_contested, reverse=True)
 
@@ -227,18 +221,18 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
     return Race(facets, tuple(sizes), scales, varying)
 
 
-def _cheapest(standings: Sequence[Standing], joules: Mapping[int, _Joules]) -> Cheapest | None:
+def _cheapest(standings: Sequence[Standing], taking: Mapping[Result, int]) -> Cheapest | None:
     """Of what most of the ``standings`` have measured: the package of one cannot be compared with the node of another.
 
-    ``joules`` are, by a run's label, what was covered, the joules per image of its repeats, their jobs, and its turns.
+    ``taking`` has the turns of all runs with energy.
     """
     measured: dict[str, list[tuple[Standing, Sample]]] = defaultdict(list)
     for standing in standings:
-        own = [joules[row] for row in standing.point.best.rows if row in joules]
-        for covers in sorted({each[0] for each in own}):
-            values = [value for each in own if each[0] == covers for value in each[1]]
-            jobs = [job for each in own if each[0] == covers for job in each[2]]
-            measured[covers].append((standing, Sample.of(values, jobs, max(each[3] for each in own))))
+        own = [run for run in standing.point.best.runs if run in taking]
+        for covers in sorted({run.energy for run in own}):
+            values = [value for run in own if run.energy == covers for value in run.joules_values]
+            jobs = [job for run in own if run.energy == covers for job in run.jobs]
+            measured[covers].append((standing, Sample.of(values, jobs, max(taking[run] for run in own))))
     if not measured:
         return None
     covers, entered = max(measured.items(), key=lambda item: len(item[1]))
@@ -249,7 +243,6 @@ def _cheapest(standings: Sequence[Standing], joules: Mapping[int, _Joules]) -> C
     return Cheapest(covers, tuple(spent), decided)
 
 
-_Joules = tuple[str, Sequence[float], Sequence[str], int]
 _Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to
 
 

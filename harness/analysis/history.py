@@ -19,14 +19,13 @@ in the middle of 30 runs is found in more than 99 %, and in 98 % within two runs
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +36,7 @@ from harness.analysis.two_samples import Vector
 from harness.analysis.work import WorkChange
 from harness.core.statistics import MAD_TO_STDEV
 from harness.errors import InvalidInput
-
-if TYPE_CHECKING:
-    import pandas
+from harness.results.result import Result
 
 LEVEL = 0.03  # the probability of finding any change in a series without one
 SHORTEST = 3  # runs between two changes
@@ -81,7 +78,7 @@ class RunSeries:
 
     label: str
     system: str
-    spec: str
+    spec: Mapping[str, Any]
     runs: tuple[PastRun, ...]
     level: float
     changes: tuple[Change, ...]
@@ -90,7 +87,7 @@ class RunSeries:
     @property
     def kernel(self) -> str:
         """Which one was measured; "" for a training."""
-        return str(json.loads(self.spec).get("kernel") or "")
+        return str(self.spec.get("kernel", ""))
 
 
 @dataclass(frozen=True)
@@ -206,50 +203,45 @@ def _orders(size: int, tried: int) -> NDArray[np.intp]:
     return np.random.default_rng((size, tried)).permuted(rows, axis=1)
 
 
-def find(frame: pandas.DataFrame) -> History:
-    """From all runs of ``results.load``, also with kernels beside them (``kernels.beside``).
+def find(results: Sequence[Result]) -> History:
+    """From results of any kind and status.
 
     Raises InvalidInput for published figures, and without a spec with enough runs.
     """
-    if (frame["origin"] != "measured").any():
+    if not all(run.measured for run in results):
         raise InvalidInput("published figures have no history; give folders with records")
-    completed = frame[frame["status"] == "completed"]
-    lengths = by_job(completed).groupby(["spec", "system"]).size()
+    completed = [run for run in results if run.completed]
+    every = by_measurement(completed)
     found = series(completed)
     if not found:
-        longest = max(lengths, default=0)
+        longest = max(map(len, every.values()), default=0)
         raise InvalidInput(
             f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has {longest}"
         )
-    return History(tuple(found), len(lengths) - len(found), frame["id"].nunique() - completed["id"].nunique())
+    without = len({run.id for run in results}) - len({run.id for run in completed})
+    return History(tuple(found), len(every) - len(found), without)
 
 
-def series(completed: pandas.DataFrame) -> list[RunSeries]:
-    """The histories of the specs and systems with enough runs in a DataFrame of runs that have a number."""
-    completed = by_job(completed.sort_values(["started", "id"], kind="stable"))
-    every = completed.groupby(["spec", "system"], sort=False)
-    groups = {(str(spec), str(system)): runs for (spec, system), runs in every if len(runs) >= FEWEST}
-    names = spec_names({spec: json.loads(spec) for spec, _ in groups})
-    found = [_series(names[spec], system, spec, runs) for (spec, system), runs in groups.items()]
+def series(completed: Iterable[Result]) -> list[RunSeries]:
+    """The histories of the specs and systems with enough runs, of results that have a number."""
+    groups = {key: jobs for key, jobs in by_measurement(completed).items() if len(jobs) >= FEWEST}
+    names = spec_names({key: jobs[0][0].spec for (key, _), jobs in groups.items()})
+    found = [_series(names[key], jobs) for (key, _), jobs in groups.items()]
     return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
 
 
-def by_job(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """The first of the runs of each spec in a job, with the values of all of them."""
-    keys = [(*key, *sorted(set(jobs))) for *key, jobs in zip(rows["spec"], rows["system"], rows["jobs"], strict=True)]
-    values: dict[tuple[str, ...], list[float]] = {}
-    first = []
-    for number, (key, own) in enumerate(zip(keys, rows["values"], strict=True)):
-        first += [] if key in values else [number]
-        values.setdefault(key, []).extend(own)
-    kept = rows.iloc[first].copy()
-    kept["values"] = [*values.values()]
-    return kept
+def by_measurement(completed: Iterable[Result]) -> dict[tuple[str, str], list[list[Result]]]:
+    """By key and system, the runs in their order, those of one job together."""
+    jobs: dict[tuple[str, str], dict[tuple[str, ...], list[Result]]] = {}
+    for run in sorted(completed, key=lambda run: (run.started, run.id)):
+        jobs.setdefault((run.key, run.system), {}).setdefault(tuple(sorted(set(run.jobs))), []).append(run)
+    return {key: [*own.values()] for key, own in jobs.items()}
 
 
-def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSeries:
-    values = np.array([fmean(repeats) for repeats in rows["values"]])
-    runs = [PastRun(*row) for row in zip(rows["id"], rows["started"], values.tolist(), strict=True)]
+def _series(label: str, jobs: Sequence[Sequence[Result]]) -> RunSeries:
+    firsts = [runs[0] for runs in jobs]
+    values = np.array([fmean(value for run in runs for value in run.values) for runs in jobs])
+    runs = [PastRun(run.id, run.started, rate) for run, rate in zip(firsts, values.tolist(), strict=True)]
     bounds = [0, *change_points(values), len(values)]
     parts = [_clipped(np.log(values[start:end])) for start, end in pairwise(bounds)]
     levels = [float(np.exp(part.mean())) for part in parts]
@@ -258,8 +250,10 @@ def _series(label: str, system: str, spec: str, rows: pandas.DataFrame) -> RunSe
         shifts = two_samples.welch([parts[number]], [parts[number + 1]])
         change, low, high = (float(np.expm1(bound[0])) for bound in (shifts.shift, *shifts.interval(0.95)))
         start, end = max(bounds[number], at - _BESIDE), min(bounds[number + 2], at + _BESIDE)
-        differing = environments(rows["environment"].iloc[start:at].tolist(), rows["environment"].iloc[at:end].tolist())
+        differing = environments(*([run.environment for run in its] for its in (firsts[start:at], firsts[at:end])))
         old, new = levels[number : number + 2]
         changes.append(Change(runs[at - 1], runs[at], old, new, change, (low, high), differing))
-    computed = rows[["id", "started", "environment", "precision", "device", "fingerprint"]].to_dict("records")
-    return RunSeries(label, system, spec, tuple(runs), levels[-1], tuple(changes), tuple(work.changes(computed)))
+    first = firsts[0]
+    return RunSeries(
+        label, first.system, first.spec, tuple(runs), levels[-1], tuple(changes), tuple(work.changes(firsts))
+    )

@@ -20,11 +20,12 @@ from functools import cached_property, lru_cache
 from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
+from harness.records.record import ALONE
+
 LEVEL = 0.95
 MOST_REPEATS = 1000  # that anybody would want to make
 EQUAL_NUMBERS, UNEQUAL_NUMBERS = 0.7, 0.25  # of the estimated degrees of freedom beyond the fewest (``satterthwaite``)
 TRUST = 1.5  # by which the scatter of other contenders may divide a probability, at most (``ratio``)
-ALONE = "within "  # begins the name of an allocation in which a run took no turns with others
 
 Interval = tuple[float, float]
 

@@ -1,7 +1,7 @@
 """Did it get slower? Two sets of results, compared measurement by measurement; docs/regressions.md has the rule.
 
-Results of equal specs (the column ``spec``) form a pair, on each system of its own where both sides have it. Each size of a
-kernel is a result of its own, with its rate in place of img/s.
+Results of equal specs form a pair, on each system of its own where both sides have it. Each size of a kernel is a result of
+its own, with its rate in place of img/s.
 
 **Energy** of the same repeats is compared apart, as images per joule, where both sides have it of the same parts.
 ``more energy`` and ``less energy`` are then what ``slower`` and ``faster`` are of img/s, with an adjustment of their own.
@@ -22,26 +22,26 @@ in 40 times. ``tests/unit/test_regression.py`` measures this.
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import chain
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from harness import kernels
 from harness.analysis import across, two_samples, work
-from harness.analysis.differences import LENGTH, Difference, closest, environments, spec_names
+from harness.analysis.differences import Difference, closest, environments, spec_names
 from harness.analysis.ratios import Interval, Sample, satterthwaite
 from harness.analysis.two_samples import Test
 from harness.analysis.work import Work
 from harness.core.text import plural
 from harness.errors import InvalidInput
-
-if TYPE_CHECKING:
-    import pandas
+from harness.results.result import LENGTH, Result
+from harness.results.sources import kernels as kernels_of
+from harness.results.sources import trainings
 
 ALPHA = 0.04
 THRESHOLD = 0.05
@@ -64,14 +64,8 @@ VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  
 FAILING: tuple[Verdict, ...] = ("no number", "slower", "more energy")
 UNDECIDED: tuple[Verdict, ...] = ("cannot say", "too noisy")  # a slowdown as large as the threshold is not excluded
 CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster", "less energy")
-Runs: TypeAlias = Sequence[Mapping[Any, Any]]  # rows of a side's DataFrame
-Match: TypeAlias = tuple[str, Runs, Runs]  # a spec, and its runs on both sides
+Runs: TypeAlias = Sequence[Result]
 Name = Literal["OLD", "NEW"]
-_COLUMNS = (
-    *("id", "spec", "system", "status", "reason", "environment", "values", "jobs"),
-    *("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median", "energy", "joules_values"),
-    *("fingerprint", "precision", "device"),
-)
 Samples: TypeAlias = Sequence[Sample]
 
 
@@ -154,6 +148,27 @@ class Pair:
 def unit_of(kernel: str) -> str:
     """Of the rate of a kernel, or of a training."""
     return kernels.specification(kernel).unit if kernel else "img/s"
+
+
+@dataclass(frozen=True)
+class Match:
+    """The runs of one measurement on both sides. It is ``lost`` if those of NEW have failed."""
+
+    old: Runs
+    new: Runs
+    lost: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.old[0].key
+
+    @property
+    def systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return _systems(self.old), _systems(self.new)
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        return environments(*([run.environment for run in runs] for runs in (self.old, self.new)))
 
 
 @dataclass(frozen=True)
@@ -302,174 +317,242 @@ def _variance(old: Sample, new: Sample, spread: tuple[float, int]) -> tuple[floa
     return total, total**2 / uncertain if uncertain else np.inf
 
 
-def compare(old: pandas.DataFrame, new: pandas.DataFrame, rule: Rule = _DEFAULT) -> ComparedResults:
-    """Compare all runs of two calls of ``results.load``, each with kernels ``beside`` it if there are some.
+def compare(old: Sequence[Result], new: Sequence[Result], rule: Rule = _DEFAULT) -> ComparedResults:
+    """Compare all results of two sides, of any kind and status.
 
     Results of two systems without a spec in common, and published ones, are compared as ``across.matched`` says. Raises
     InvalidInput if a side has no number, if both are the same runs, or if nothing is on both sides.
     """
-    notes: list[str] = []
     for name, side in (("OLD", old), ("NEW", new)):
-        if not len(side):
+        if not side:
             raise InvalidInput(f"{name} holds no records")
-    if not (old["status"] == "completed").any():
+    if not any(run.completed for run in old):
         raise InvalidInput(f"OLD holds no number: none of its {plural(_count(old), 'run')} is completed")
-    if two_systems := _two_systems(*map(_trained, (old, new))):
-        old, new, notes = _across(old, new)
-    again = new["id"].isin(old["id"])
-    if again.all():
-        raise InvalidInput(f"OLD and NEW hold the same {plural(_count(new), 'run')}, such as {new['id'].iloc[0]}")
-    if again.any():
-        count, new = _count(new[again]), new[~again]
-        verbs = ("is", "counts") if count == 1 else ("are", "count")
-        notes.append(f"{plural(count, 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
-    before, after = _Results(old), _Results(new)
-    matched = _matched(before, after)
-    # What has a number in OLD and in NEW none, because the runs failed.
-    lost = [
-        (spec, before.of(spec), after.failed[spec])
-        for spec in before.numbers
-        if spec in after.failed and spec not in after.numbers
-    ]
-    matches = [*matched, *lost]
+    notes: list[str] = []
+    if two_systems := _two_systems(trainings(old), trainings(new)):
+        *both, notes = across.matched(trainings(old), trainings(new))
+        old, new = ([*matched, *kernels_of(side)] for matched, side in zip(both, (old, new), strict=True))
+    new = _without(old, new, notes)
+    before, after = _Side(old), _Side(new)
+    matches = [*_matched(before, after), *_lost(before, after)]
     if not matches:
         raise InvalidInput(_nothing_in_common(before, after))
-    old_values = [_sample(runs) for _, runs, _ in matched]
-    new_values = [_sample(runs) for _, _, runs in matched]
-    systems = [(_systems(here), _systems(there)) for _, here, there in matched]
-    judgements = judge(old_values, new_values, rule, systems)
+    judgements = _judged(matches, rule, two_systems)
+    common = _common(matches)
+    pairs = _pairs(matches, judgements, common, two_systems)
+    notes += [*_lengths(matches, pairs, common), *_failed_beside(after)]
+    if not two_systems:
+        pairs += _energy(matches, pairs, rule, notes)
+    pairs.sort(key=_severity)
+    unpaired = tuple(_unpaired(before, after, matches))
+    return ComparedResults(rule, before.total, after.total, tuple(pairs), unpaired, common, tuple(notes))
+
+
+def _two_systems(old: Runs, new: Runs) -> bool:
+    """Whether the specs of the two sides cannot be equal: published ones, or those of two machines that have none alike."""
+    if not all(run.measured for run in chain(old, new)):
+        return True
+    if not old or not new:
+        return False
+    return not (
+        {run.system for run in old} & {run.system for run in new} or {run.key for run in old} & {run.key for run in new}
+    )
+
+
+def _without(old: Runs, new: Runs, notes: list[str]) -> Runs:
+    """The ``new`` runs that are no old ones; adds a note of the others. Raises InvalidInput if that leaves none."""
+    ids = {run.id for run in old}
+    left = [run for run in new if run.id not in ids]
+    if not left:
+        raise InvalidInput(f"OLD and NEW hold the same {plural(_count(new), 'run')}, such as {new[0].id}")
+    if len(left) < len(new):
+        count = _count([run for run in new if run.id in ids])
+        verbs = ("is", "counts") if count == 1 else ("are", "count")
+        notes.append(f"{plural(count, 'run')} of NEW {verbs[0]} also in OLD, and {verbs[1]} there only")
+    return left
+
+
+def _count(runs: Runs) -> int:
+    """How many runs these are. A kernel's has a result for each size; published ones have no id."""
+    return len({run.id for run in runs if run.id}) + sum(not run.id for run in runs)
+
+
+class _Side:
+    """One side's runs, by key: those with a number by system, too, and those that failed or were interrupted."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.numbers: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+        self.without: dict[str, dict[str, list[Result]]] = {
+            "failed": defaultdict(list),
+            "interrupted": defaultdict(list),
+        }
+        for run in runs:
+            if run.completed:
+                self.numbers[run.key][run.system].append(run)
+            else:
+                self.without[run.status][run.key].append(run)
+
+    @property
+    def failed(self) -> Mapping[str, Runs]:
+        return self.without["failed"]
+
+    def of(self, key: str) -> Runs:
+        return [run for runs in self.numbers[key].values() for run in runs]
+
+    def specs(self, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        known = {run.key: run.spec for run in self.runs}
+        return {key: known[key] for key in keys}
+
+    def in_vain(self, key: str, name: Name) -> str:
+        """Why the last run of a spec has no number; "" if none was tried in vain."""
+        runs = self.without["interrupted"].get(key) or self.failed.get(key)
+        return f"{runs[-1].status} in {name}: {runs[-1].reason}" if runs else ""
+
+    @property
+    def total(self) -> SideTotal:
+        with_number = [run for run in self.runs if run.completed]
+        repeats = {run.id: len(run.values) for run in with_number}
+        jobs = {job for run in with_number for job in run.jobs}
+        runs = {run.id for run in self.runs}
+        return SideTotal(len(repeats), len(jobs), sum(repeats.values()), len(runs) - len(repeats), _systems(self.runs))
+
+
+def _systems(runs: Runs) -> tuple[str, ...]:
+    return tuple(sorted({run.system for run in runs}))
+
+
+def _matched(old: _Side, new: _Side) -> Iterator[Match]:
+    """Specs with a number on both sides, system by system where both sides have a system."""
+    for key, here in old.numbers.items():
+        there = new.numbers.get(key, {})
+        if both := [system for system in here if system in there]:
+            yield from (Match(here[system], there[system]) for system in both)
+        elif there:  # another system, or a machine whose name changes from job to job
+            yield Match(old.of(key), new.of(key))
+
+
+def _lost(old: _Side, new: _Side) -> Iterator[Match]:
+    """Specs with a number in OLD and none in NEW, because the runs failed."""
+    for key in old.numbers:
+        if key in new.failed and key not in new.numbers:
+            yield Match(old.of(key), new.failed[key], lost=True)
+
+
+def _judged(matches: Sequence[Match], rule: Rule, two_systems: bool) -> list[Judgement]:
+    """A judgement of each match. Of another system there may never be more repeats: there a change is told in any case."""
+    having = [match for match in matches if not match.lost]
+    old, new = ([_sample(getattr(match, side)) for match in having] for side in ("old", "new"))
+    judgements = judge(old, new, rule, [match.systems for match in having])
     if two_systems:
-        judgements = [_as_it_is(*each) for each in zip(judgements, old_values, new_values, strict=True)]
-    judgements += [Judgement("no number", runs[-1]["reason"]) for _, _, runs in lost]
-    differing = [environments(*([run["environment"] for run in runs] for runs in match[1:])) for match in matches]
-    # A run that failed early could not tell its environment, so it does not say what all have in common.
-    first, *others = differing[: len(matched)] or differing
-    common = tuple(difference for difference in first if all(difference in other for other in others))
-    specs = {spec: json.loads(spec) for spec, _, _ in matches}
-    names, times = spec_names(specs), Counter(spec for spec, _, _ in matches)
+        judgements = [
+            replace(judgement, change=there.mean / here.mean - 1) if judgement.verdict == "cannot say" else judgement
+            for judgement, here, there in zip(judgements, old, new, strict=True)
+        ]
+    return judgements + [Judgement("no number", match.new[-1].reason) for match in matches if match.lost]
+
+
+def _common(matches: Sequence[Match]) -> tuple[Difference, ...]:
+    """What differs in all matches. A run that failed early could not tell its environment, so it does not count."""
+    first, *others = [match.differences for match in matches if not match.lost] or [
+        match.differences for match in matches
+    ]
+    return tuple(difference for difference in first if all(difference in other for other in others))
+
+
+def _pairs(
+    matches: Sequence[Match], judgements: Sequence[Judgement], common: Sequence[Difference], two_systems: bool
+) -> list[Pair]:
+    """A pair for each match, with what explains it if it has changed: what is not ``common`` to all, and the steps."""
+    names, times = (
+        spec_names({match.key: match.old[0].spec for match in matches}),
+        Counter(match.key for match in matches),
+    )
     pairs = []
-    for (spec, here, there), judgement, found in zip(matches, judgements, differing, strict=True):
-        changed, lost_it = judgement.verdict in CHANGED, judgement.verdict == "no number"
+    for match, judgement in zip(matches, judgements, strict=True):
+        comparable = not (match.lost or two_systems or match.old[0].kernel)
+        changed = judgement.verdict in CHANGED
         pairs.append(
             Pair(
-                names[spec] + (f" on {', '.join(_systems(here))}" if times[spec] > 1 else ""),
-                specs[spec],
-                _side(here),
-                _side(there),
+                names[match.key] + (f" on {', '.join(_systems(match.old))}" if times[match.key] > 1 else ""),
+                match.old[0].spec,
+                _side(match.old),
+                _side(match.new),
                 judgement,
-                tuple(difference for difference in found if changed and difference not in common),
-                (_steps(here), _steps(there))
-                if changed and not lost_it and not two_systems and "kernel" not in specs[spec]
-                else None,
-                work=None if lost_it or two_systems or "kernel" in specs[spec] else work.between(here, there),
+                tuple(difference for difference in match.differences if changed and difference not in common),
+                (_steps(match.old), _steps(match.new)) if changed and comparable else None,
+                work=work.between(match.old, match.new) if comparable else None,
             )
         )
+    return pairs
 
-    if not two_systems:
-        pairs += _energy(matched, pairs, rule, notes)
 
-    # What changed lists its differences itself.
+def _severity(pair: Pair) -> tuple[int, float]:
+    change = pair.judgement.change or 0.0
+    return VERDICTS.index(pair.verdict), -change if pair.verdict in ("faster", "less energy") else change
+
+
+def _lengths(matches: Sequence[Match], pairs: Sequence[Pair], common: Sequence[Difference]) -> list[str]:
+    """Notes of other steps and the like in pairs that have not changed; the others list their differences themselves."""
     lengths = Counter(
         difference
-        for pair, found in zip(pairs[: len(differing)], differing, strict=True)
-        for difference in found
+        for match, pair in zip(matches, pairs, strict=True)
+        for difference in match.differences
         if pair.verdict not in CHANGED and difference.name in LENGTH.values() and difference not in common
     )
-    notes += [f"{difference} in {plural(number, 'measurement')}" for difference, number in lengths.items()]
-    if beside := [runs for spec, runs in after.failed.items() if spec in after.numbers]:
-        reason = beside[0][-1]["reason"].split("\n")[0]
-        runs = plural(len({run["id"] for those in beside for run in those}), "run")
-        notes.append(f"{runs} of NEW failed while others of the same spec have a number: {reason}")
-
-    def severity(pair: Pair) -> tuple[int, float]:
-        change = pair.judgement.change or 0.0
-        return VERDICTS.index(pair.verdict), -change if pair.verdict in ("faster", "less energy") else change
-
-    return ComparedResults(
-        rule,
-        _total(before),
-        _total(after),
-        tuple(sorted(pairs, key=severity)),
-        tuple(_unpaired(before, after, matches)),
-        common,
-        tuple(notes),
-    )
+    return [f"{difference} in {plural(number, 'measurement')}" for difference, number in lengths.items()]
 
 
-def _two_systems(old: pandas.DataFrame, new: pandas.DataFrame) -> bool:
-    """Whether the specs of the two sides cannot be equal: published ones, or those of two machines that have none alike."""
-    if any((side["origin"] != "measured").any() for side in (old, new)):
-        return True
-    if old.empty or new.empty:
-        return False
-    return not any(set(old[name]) & set(new[name]) for name in ("system", "spec"))
+def _failed_beside(new: _Side) -> list[str]:
+    """A note of runs that failed while others of the same spec have a number."""
+    beside = [runs for key, runs in new.failed.items() if key in new.numbers]
+    if not beside:
+        return []
+    reason = beside[0][-1].reason.split("\n")[0]
+    runs = plural(len({run.id for those in beside for run in those}), "run")
+    return [f"{runs} of NEW failed while others of the same spec have a number: {reason}"]
 
 
-def _trained(side: pandas.DataFrame) -> pandas.DataFrame:
-    """What is not of kernels, which have no model; publications may not say theirs."""
-    return side[(side["model"] != "") | (side["origin"] != "measured")]
-
-
-def _across(old: pandas.DataFrame, new: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame, list[str]]:
-    """Both sides as ``across.matched`` makes them comparable; kernels as they are."""
-    import pandas
-
-    *matched, notes = across.matched(*map(_trained, (old, new)))
-    before, after = (
-        pandas.concat([those, side.drop(_trained(side).index)], ignore_index=True)
-        for those, side in zip(matched, (old, new), strict=True)
-    )
-    return before, after, notes
-
-
-def _count(side: pandas.DataFrame) -> int:
-    """How many runs these are. A kernel's has a row for each size; published ones have no id."""
-    named = side["id"] != ""
-    return int(side.loc[named, "id"].nunique() + (~named).sum())
-
-
-def _as_it_is(judgement: Judgement, old: Sample, new: Sample) -> Judgement:
-    """What cannot be judged with its change all the same: of another system there may never be more repeats."""
-    if judgement.verdict != "cannot say":
-        return judgement
-    return replace(judgement, change=new.mean / old.mean - 1)
-
-
-def _energy(matched: Sequence[Match], of_img_per_s: Sequence[Pair], rule: Rule, notes: list[str]) -> list[Pair]:
-    """Pairs of images per joule beside the pairs ``of_img_per_s``, which begin with those ``matched``."""
-    found: list[tuple[Pair, str, Runs, Runs]] = []
+def _energy(matches: Sequence[Match], of_rates: Sequence[Pair], rule: Rule, notes: list[str]) -> list[Pair]:
+    """Pairs of images per joule beside the pairs ``of_rates``, one for each match."""
+    entered: list[tuple[Pair, str, Match]] = []
     unlike = 0
-    for (_, old, new), pair in zip(matched, of_img_per_s, strict=False):
-        here, there = ({run["energy"] for run in runs if run["energy"]} for runs in (old, new))
+    for match, pair in zip(matches, of_rates, strict=True):
+        if match.lost:
+            continue
+        here, there = ({run.energy for run in runs if run.energy} for runs in (match.old, match.new))
         unlike += bool(here | there) and not here & there
         for covers in sorted(here & there):
-            of = [[run for run in runs if run["energy"] == covers] for runs in (old, new)]
-            found.append((pair, covers, of[0], of[1]))
+            old, new = ([run for run in runs if run.energy == covers] for runs in (match.old, match.new))
+            entered.append((pair, covers, Match(old, new)))
     if unlike:
         notes.append(f"energy of the same parts is not on both sides in {plural(unlike, 'measurement')}")
-    before = [_sample(runs, "joules_values") for _, _, runs, _ in found]
-    after = [_sample(runs, "joules_values") for _, _, _, runs in found]
-    judgements = judge(before, after, rule, [(_systems(here), _systems(there)) for _, _, here, there in found])
+    before, after = ([_sample(getattr(match, side), joules=True) for _, _, match in entered] for side in ("old", "new"))
+    judgements = judge(before, after, rule, [match.systems for _, _, match in entered])
     words: dict[Verdict, Verdict] = {"slower": "more energy", "faster": "less energy"}
     return [
         replace(
             pair,
             label=f"{pair.label}, energy of {covers}",
-            old=_side(old, here),
-            new=_side(new, there),
+            old=_side(match.old, here),
+            new=_side(match.new, there),
             judgement=replace(judgement, verdict=words.get(judgement.verdict, judgement.verdict)),
             steps=None,
             energy=covers,
             work=None,
         )
-        for (pair, covers, old, new), here, there, judgement in zip(found, before, after, judgements, strict=True)
+        for (pair, covers, match), here, there, judgement in zip(entered, before, after, judgements, strict=True)
     ]
 
 
-def _sample(runs: Runs, column: str = "values") -> Sample:
+def _sample(runs: Runs, joules: bool = False) -> Sample:
     """The repeats of ``runs``: their rates or, of energy, images per joule. A published mean is of no job, and has none."""
-    values = [1 / value if column == "joules_values" else value for run in runs for value in run[column]]
-    jobs = [job for run in runs for job in run["jobs"]]
+    values = (
+        [1 / value for run in runs for value in run.joules_values]
+        if joules
+        else [v for run in runs for v in run.values]
+    )
+    jobs = [job for run in runs for job in run.jobs]
     if len(jobs) == len(values):
         return Sample.of(values, jobs) if values else Sample(np.nan)
     return Sample(float(np.exp(np.mean(np.log(values)))))
@@ -482,91 +565,43 @@ def _side(runs: Runs, sample: Sample | None = None) -> Side:
 
 
 def _steps(runs: Runs) -> dict[str, float]:
-    names = ("step_p50_s", "step_p99_s", "jitter_s", "slowest_over_median")
-    return {name.removeprefix("step_"): float(np.mean([run[name] for run in runs])) for name in names}
+    names = ("p50_s", "p99_s", "jitter_s", "slowest_over_median")
+    return {name: float(np.mean([getattr(run, name) for run in runs])) for name in names}
 
 
-def _total(results: _Results) -> SideTotal:
-    repeats = {run["id"]: len(run["values"]) for spec in results.numbers for run in results.of(spec)}
-    runs = {run["id"] for run in results.runs}
-    jobs = {job for spec in results.numbers for run in results.of(spec) for job in run["jobs"]}
-    return SideTotal(len(repeats), len(jobs), sum(repeats.values()), len(runs) - len(repeats), _systems(results.runs))
-
-
-class _Results:
-    """One side's runs, found by spec: those with a number by system, too, and those that failed or were interrupted."""
-
-    def __init__(self, frame: pandas.DataFrame) -> None:
-        """``frame`` is one of ``results.load(…, status=None)``."""
-        self.numbers: dict[str, dict[str, list[Mapping[Any, Any]]]] = {}
-        self.failed: dict[str, list[Mapping[Any, Any]]] = {}
-        self.interrupted: dict[str, list[Mapping[Any, Any]]] = {}
-        self.runs: Runs = frame[list(_COLUMNS)].to_dict("records")
-        for run in self.runs:
-            if run["status"] == "completed":
-                self.numbers.setdefault(run["spec"], {}).setdefault(run["system"], []).append(run)
-            else:
-                without = self.failed if run["status"] == "failed" else self.interrupted
-                without.setdefault(run["spec"], []).append(run)
-
-    def of(self, spec: str) -> Runs:
-        return [run for runs in self.numbers[spec].values() for run in runs]
-
-    def in_vain(self, spec: str, name: Name) -> str:
-        """Why the last run of ``spec`` has no number; "" if none was tried in vain."""
-        runs = self.interrupted.get(spec) or self.failed.get(spec)
-        return f"{runs[-1]['status']} in {name}: {runs[-1]['reason']}" if runs else ""
-
-
-def _systems(runs: Runs) -> tuple[str, ...]:
-    return tuple(sorted({run["system"] for run in runs}))
-
-
-def _matched(old: _Results, new: _Results) -> list[Match]:
-    """Specs with a number on both sides, system by system where both sides have a system."""
-    matches: list[Match] = []
-    for spec, here in old.numbers.items():
-        there = new.numbers.get(spec, {})
-        if both := [system for system in here if system in there]:
-            matches += [(spec, here[system], there[system]) for system in both]
-        elif there:  # another system, or a machine whose name changes from job to job
-            matches.append((spec, old.of(spec), new.of(spec)))
-    return matches
-
-
-def _unpaired(old: _Results, new: _Results, matches: Iterable[Match]) -> list[Unpaired]:
+def _unpaired(old: _Side, new: _Side, matches: Sequence[Match]) -> list[Unpaired]:
     """What is in no match, on either side, each with the other side's closest spec if it was not tried there."""
-    used = {(run["id"], spec) for spec, here, there in matches for run in (*here, *there)}
-    tried = {**new.failed, **new.interrupted}
-    specs = {spec: json.loads(spec) for spec in tried if spec not in old.numbers and spec not in new.numbers}
+    used = {run for match in matches for run in (*match.old, *match.new)}
+    tried = {**new.without["failed"], **new.without["interrupted"]}
+    without = new.specs([key for key in tried if key not in old.numbers and key not in new.numbers])
     in_vain = [
-        Unpaired("NEW", name, _systems(tried[spec]), f"{new.in_vain(spec, 'NEW')}; OLD has no number either")
-        for spec, name in spec_names(specs).items()
+        Unpaired("NEW", name, _systems(tried[key]), f"{new.in_vain(key, 'NEW')}; OLD has no number either")
+        for key, name in spec_names(without).items()
     ]
     return [*_alone("OLD", old, "NEW", new, used), *_alone("NEW", new, "OLD", old, used), *in_vain]
 
 
-def _alone(side: Name, here: _Results, other: Name, there: _Results, used: set[tuple[str, str]]) -> Iterator[Unpaired]:
-    left = {spec: [run for run in here.of(spec) if (run["id"], spec) not in used] for spec in here.numbers}
-    left = {spec: runs for spec, runs in left.items() if runs}
-    names = spec_names({spec: json.loads(spec) for spec in left})
-    candidates = [spec for spec in there.numbers if not any((run["id"], spec) in used for run in there.of(spec))]
-    untried = [spec for spec in left if spec not in there.numbers and not there.in_vain(spec, other)]
-    nearest = closest(untried, candidates or list(there.numbers))
-    for spec, runs in left.items():
-        if spec in there.numbers:
-            why = f"not in {other} on {', '.join(_systems(runs))}, but on {', '.join(there.numbers[spec])}"
+def _alone(side: Name, here: _Side, other: Name, there: _Side, used: set[Result]) -> Iterator[Unpaired]:
+    left = {key: [run for run in here.of(key) if run not in used] for key in here.numbers}
+    left = {key: runs for key, runs in left.items() if runs}
+    names = spec_names(here.specs([*left]))
+    candidates = [key for key in there.numbers if used.isdisjoint(there.of(key))]
+    untried = [key for key in left if key not in there.numbers and not there.in_vain(key, other)]
+    nearest = closest(here.specs(untried), there.specs(candidates or [*there.numbers]).values())
+    for key, runs in left.items():
+        if key in there.numbers:
+            why = f"not in {other} on {', '.join(_systems(runs))}, but on {', '.join(there.numbers[key])}"
         else:
-            why = f"not in {other}" + (f"; the closest differs in {nearest[spec]}" if spec in nearest else "")
-            why = there.in_vain(spec, other) or why
-        yield Unpaired(side, names[spec], _systems(runs), why)
+            why = f"not in {other}" + (f"; the closest differs in {nearest[key]}" if key in nearest else "")
+            why = there.in_vain(key, other) or why
+        yield Unpaired(side, names[key], _systems(runs), why)
 
 
-def _nothing_in_common(old: _Results, new: _Results) -> str:
+def _nothing_in_common(old: _Side, new: _Side) -> str:
     if not new.numbers:
-        return f"NEW holds no number: none of its {plural(len({run['id'] for run in new.runs}), 'run')} is completed"
+        return f"NEW holds no number: none of its {plural(len({run.id for run in new.runs}), 'run')} is completed"
     counts = f"no spec of OLD ({len(old.numbers)}) is in NEW ({len(new.numbers)}), so nothing can be compared; "
-    nearest = closest(list(old.numbers), list(new.numbers))
+    nearest = closest(old.specs([*old.numbers]), new.specs([*new.numbers]).values())
     if not nearest:
         return counts + "they have no backend in common"
     differing, times = Counter(nearest.values()).most_common(1)[0]

@@ -5,52 +5,34 @@ servers, placement, buffer sizes, threads) varies within a curve: each combinati
 makes the curve's *point*, which says of how many. Runs of one configuration are pooled: their jobs count alike.
 """
 
-import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import itemgetter
-from typing import Any, Literal, NamedTuple
-
-import pandas
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
 from harness.analysis.ratios import Interval, Sample, best_interval, ratio
 from harness.core.statistics import scaling_efficiency
+from harness.results.result import Result
 
 # Equal within a curve. ``batch_size`` (per device, weak scaling) or the global batch (strong scaling) comes on top.
 EQUAL = ("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family")
 # What tells curves of one family apart, unless a family's best is asked for.
 CONTENDER = ("backend", "framework", "software", "transport", "mpi")
 # Tuned at each size. Versions are never pooled, also where a family's best is asked for.
-TUNED = (*CONTENDER, "ps", "options", "threads")
-
-# What many runs have in common: all that decides which curve, point and configuration they belong to.
-_ALIKE = (*EQUAL, *TUNED, "workers", "nodes", "devices_per_node", "batch_size", "global_batch")
-_Row = dict[str, Any]  # these columns, and the "runs"
+TUNED = (*CONTENDER, "ps", "tuned", "threads")
 
 Scaling = Literal["weak", "strong"]
-
-
-class _Run(NamedTuple):
-    """What a run has of its own; ``place`` is that among the rows, ``row`` its label."""
-
-    place: int
-    row: int
-    source: str
-    img_per_s: float
-    published_efficiency: float
-    values: Sequence[float]
-    jobs: Sequence[str]
-    turns: int
+Of = TypeVar("Of")
 
 
 @dataclass(frozen=True)
 class Configuration:
     """What was tuned at one size, and what it gave.
 
-    ``sources`` are record files or publications, one for each run; ``rows`` are the runs' labels in the DataFrame's index.
+    It is that of each of its ``runs``.
     """
 
     backend: str
@@ -58,12 +40,16 @@ class Configuration:
     options: Mapping[str, Any]
     threads: int
     sample: Sample
-    sources: tuple[str, ...]
+    runs: tuple[Result, ...]
     framework: str = ""
     software: str = ""
     transport: str = ""
     mpi: str = ""
-    rows: tuple[int, ...] = ()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Record files or publications, one for each run."""
+        return tuple(run.source for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -121,80 +107,72 @@ class Curve:
         return next((point for point in self.points if point.base and point.base.workers == point.workers), None)
 
     @property
-    def rows(self) -> set[int]:
-        """The labels of all its runs' rows."""
-        return {row for point in self.points for one in point.tried for row in one.rows}
+    def runs(self) -> set[Result]:
+        return {run for point in self.points for one in point.tried for run in one.runs}
 
 
-def curves(frame: pandas.DataFrame, by: Literal["contender", "family"] = "contender", baseline: int = 0) -> list[Curve]:
-    """The curves in a DataFrame of ``results.load``, in the order of their facets.
+def curves(
+    results: Sequence[Result], by: Literal["contender", "family"] = "contender", baseline: int = 0
+) -> list[Curve]:
+    """The curves of trainings that have a number, in the order of their facets.
 
     ``by="family"`` joins what a family has to offer, such as both strategies with parameter servers, into one curve of the
     best at each size, as the 2017 report did. ``baseline`` is the number of workers that efficiency is relative to; by
     default each curve's smallest. A curve that lacks it has no efficiencies.
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
-    wide = frame.assign(place=range(len(frame)), row=frame.index, global_batch=frame["batch_size"] * frame["workers"])
-    wide["turns"] = turns(frame)
-    # to_dict takes three times as long
-    keys, runs = (zip(*(wide[name].tolist() for name in names), strict=True) for names in (_ALIKE, _Run._fields))
-    together: dict[tuple[Any, ...], list[_Run]] = defaultdict(list)
-    for key, run in zip(keys, map(_Run._make, runs), strict=True):
-        together[key].append(run)
-    rows = [dict(zip(_ALIKE, key, strict=True)) | {"runs": its} for key, its in together.items()]
+    taking = turns(results)
     found: list[Curve] = []
-    for values, alike in _by(facets, rows):
+    for values, alike in grouped(results, attrgetter(*facets)):
         equal = dict(zip(facets, values, strict=True))
-        several = {row["devices_per_node"] for row in alike if row["nodes"] > 1}
-        for per_node in sorted(several) or [max(row["devices_per_node"] for row in alike)]:
+        several = {run.devices_per_node for run in alike if run.nodes > 1}
+        for per_node in sorted(several) or [max(run.devices_per_node for run in alike)]:
             # Runs on one node with fewer devices are the beginning of every curve that goes on.
             its = [
-                row
-                for row in alike
-                if row["devices_per_node"] == per_node or (row["nodes"] <= 1 and row["devices_per_node"] < per_node)
+                run
+                for run in alike
+                if run.devices_per_node == per_node or (run.nodes <= 1 and run.devices_per_node < per_node)
             ]
             equal["devices_per_node"] = per_node
-            for batch_size, same in _by(["batch_size"], its):
-                found.append(_curve("weak", equal | {"batch_size": batch_size}, same, baseline))
-            for batch, same in _by(["global_batch"], its):
-                if batch and len({row["batch_size"] for row in same}) > 1:
-                    found.append(_curve("strong", equal | {"global_batch": batch}, same, baseline))
+            for batch_size, same in grouped(its, attrgetter("batch_size")):
+                found.append(_curve("weak", equal | {"batch_size": batch_size}, same, taking, baseline))
+            for batch, same in grouped(its, lambda run: run.batch_size * run.workers):
+                if batch and len({run.batch_size for run in same}) > 1:
+                    found.append(_curve("strong", equal | {"global_batch": batch}, same, taking, baseline))
     return found
 
 
-def turns(frame: pandas.DataFrame) -> list[int]:
-    """For each run, how many at most took turns in one of its jobs: as many as have repeats in it on its system."""
-    every = [{(system, job) for job in jobs} for system, jobs in zip(frame["system"], frame["jobs"], strict=True)]
-    runs = Counter(job for its in every for job in its)
-    return [max((runs[job] for job in its), default=1) for its in every]
+def turns(results: Sequence[Result]) -> dict[Result, int]:
+    """For each run, how many at most took turns in one of its jobs: all that have repeats in it on its system."""
+    every = {run: {(run.system, job) for job in run.jobs} for run in results}
+    runs = Counter(job for its in every.values() for job in its)
+    return {run: max((runs[job] for job in its), default=1) for run, its in every.items()}
 
 
-def _by(names: Sequence[str], rows: Iterable[_Row]) -> list[tuple[Any, list[_Row]]]:
-    """The rows that are alike in these columns, sorted. Groups are small and many, for which pandas takes long.
-
-    What they are alike in is a tuple, or the value itself of a single column.
-    """
-    groups = defaultdict(list)
-    alike_in = itemgetter(*names)
-    for row in rows:
-        groups[alike_in(row)].append(row)
-    return sorted(groups.items(), key=itemgetter(0))
+def grouped(results: Iterable[Result], alike_in: Callable[[Result], Of]) -> list[tuple[Of, list[Result]]]:
+    """The results that are ``alike_in`` something, sorted by that."""
+    groups: dict[Of, list[Result]] = defaultdict(list)
+    for result in results:
+        groups[alike_in(result)].append(result)
+    return sorted(groups.items(), key=lambda group: group[0])  # type: ignore[return-value, arg-type]
 
 
-def _curve(scaling: Scaling, facets: dict[str, Any], rows: list[_Row], baseline: int) -> Curve:
-    points = [_point(same) for _, same in _by(["workers"], rows)]
+def _curve(
+    scaling: Scaling, facets: dict[str, Any], runs: list[Result], taking: Mapping[Result, int], baseline: int
+) -> Curve:
+    points = [_point(same, taking) for _, same in grouped(runs, attrgetter("workers"))]
     known = [point for point in points if not math.isnan(point.img_per_s)]
     base = next((point for point in known if baseline in (0, point.workers)), None)
     return Curve(scaling, facets, tuple(relative_to(point, base) for point in points))
 
 
-def _point(rows: list[_Row]) -> CurvePoint:
-    configurations = [_configuration(same) for _, same in _by(TUNED, rows)]
+def _point(runs: list[Result], taking: Mapping[Result, int]) -> CurvePoint:
+    configurations = [_configuration(same, taking) for _, same in grouped(runs, attrgetter(*TUNED))]
     best = max(configurations, key=lambda one: (not math.isnan(one.sample.mean), one.sample.mean))
-    published = [run.published_efficiency for row in rows for run in row["runs"]]
+    published = [run.published_efficiency for run in runs]
     return CurvePoint(
-        workers=rows[0]["workers"],
-        nodes=max(row["nodes"] for row in rows),
+        workers=runs[0].workers,
+        nodes=max(run.nodes for run in runs),
         best=best,
         tried=tuple(configurations),
         img_per_s=best.sample.mean,
@@ -202,20 +180,15 @@ def _point(rows: list[_Row]) -> CurvePoint:
     )
 
 
-def _configuration(rows: list[_Row]) -> Configuration:
-    tuned = {name: rows[0][name] for name in TUNED}
-    runs = sorted(run for row in rows for run in row["runs"])
+def _configuration(runs: list[Result], taking: Mapping[Result, int]) -> Configuration:
+    first = runs[0]
     values = [value for run in runs for value in run.values]
     # Values without a job would count as jobs. A mean without its values, as publications have it, counts as it is.
-    jobs = [job for run in runs for job in (run.jobs if len(run.jobs) else [run.source] * len(run.values))]
+    jobs = [job for run in runs for job in (run.jobs or [run.source] * len(run.values))]
     means = [run.img_per_s for run in runs]
-    sample = Sample.of(values, jobs, max(run.turns for run in runs)) if values else Sample(sum(means) / len(means))
-    return Configuration(
-        **tuned | {"options": json.loads(tuned["options"] or "{}")},
-        sample=sample,
-        sources=tuple(run.source for run in runs),
-        rows=tuple(run.row for run in runs),
-    )
+    sample = Sample.of(values, jobs, max(taking[run] for run in runs)) if values else Sample(sum(means) / len(means))
+    tuned = {name: getattr(first, name) for name in (*CONTENDER, "ps", "options", "threads")}
+    return Configuration(**tuned, sample=sample, runs=tuple(runs))
 
 
 def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:

@@ -1,11 +1,10 @@
-"""Do MPI-based toolkits scale better than parameter servers here? The answer, from a DataFrame of ``results.load``.
+"""Do MPI-based toolkits scale better than parameter servers here? The answer, from results.
 
 Each toolkit contender is compared, like for like, with the best that the parameter servers offer at each size. What is
 judged is the ratio of scaling efficiencies, both relative to the smallest common size. docs/verdict.md says what is
 compared, what decides, and what this can and cannot tell.
 """
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,10 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal
 
-import pandas
-
 from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Ratio
 from harness.analysis.scaling import Curve, CurvePoint, common
+from harness.results.result import Result
 
 MARGIN = 0.05  # how close to 1 a ratio must be to count as no difference
 FAR_APART_DAYS = 30
@@ -122,50 +120,54 @@ class Verdict:
     left_out: tuple[LeftOut, ...]
 
 
-def verdict(frame: pandas.DataFrame, margin: float = MARGIN) -> Verdict:
-    """The answer from rows of ``results.load``, of any status. A ratio within 1 ± ``margin`` counts as no difference."""
-    completed = frame[frame["status"] == "completed"]
-    # Every index label once, so that a configuration's rows are found again.
-    usable = completed[completed["img_per_s"].notna()].reset_index(drop=True)
-    same, of_servers = usable["training"] == "", usable["family"] == "parameter_servers"
-    best = [curve for curve in scaling.curves(usable[of_servers], by="family") if curve.scaling == "weak"]
+def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
+    """The answer from trainings of any status. A ratio within 1 ± ``margin`` counts as no difference."""
+    usable = [run for run in results if run.completed and not math.isnan(run.img_per_s)]
+    of_servers = [run for run in usable if run.family == "parameter_servers"]
+    others = [run for run in usable if run.family != "parameter_servers"]
+    best = [curve for curve in scaling.curves(of_servers, by="family") if curve.scaling == "weak"]
     offered = {_terms(curve): curve for curve in best if not curve.facets["training"]}
-    curves = scaling.curves(usable[same & ~of_servers])
-    strong = {row for curve in curves if curve.scaling == "strong" for row in curve.rows}
+    curves = scaling.curves([run for run in others if not run.training])
+    strong = {run for curve in curves if curve.scaling == "strong" for run in curve.runs}
     weak = [
-        curve for curve in curves if curve.scaling == "weak" and not (len(curve.points) == 1 and curve.rows <= strong)
+        curve for curve in curves if curve.scaling == "weak" and not (len(curve.points) == 1 and curve.runs <= strong)
     ]
     # All toolkits beside the same servers shall err together as seldom as one by itself.
     family = Counter(_terms(curve) for curve in weak if curve.facets["family"] == "toolkit")
     comparisons = [
-        _compared(curve, offered.get(_terms(curve)), best, usable, margin, max(1, family[_terms(curve)]))
-        for curve in weak
+        _compared(curve, offered.get(_terms(curve)), best, margin, max(1, family[_terms(curve)])) for curve in weak
     ]
     known = {_contender(curve) for curve in weak}
-    for curve in scaling.curves(usable[~same & ~of_servers]):
+    for curve in scaling.curves([run for run in others if run.training]):
         if curve.scaling == "weak" and _contender(curve) not in known:
             known.add(_contender(curve))
             comparisons.append(ComparedContender(curve.facets, "cannot say", "other training"))
     toolkits = tuple(one for one in comparisons if one.facets["family"] == "toolkit")
 
-    incomplete, efficiencies = frame[frame["status"] != "completed"], completed[completed["img_per_s"].isna()]
-    # Which runs, the columns that tell them apart, what they are, and why they are left out.
-    unused = [
-        (incomplete, ["status", "backend", "system"], "{1} on {2}", "{0}, so it has no number"),
-        (efficiencies, ["backend", "system"], "{} on {}", "only an efficiency was published"),
-        (usable[~same], ["backend", "training"], "{} with {}", "another training"),
+    incomplete = Counter((run.status, run.backend, run.system) for run in results if not run.completed)
+    efficiencies = Counter((run.backend, run.system) for run in results if run.completed and math.isnan(run.img_per_s))
+    different = Counter((run.backend, run.training) for run in usable if run.training)
+    left_out = [
+        *(
+            LeftOut(runs, f"{backend} on {system}", f"{status}, so it has no number")
+            for (status, backend, system), runs in sorted(incomplete.items())
+        ),
+        *(
+            LeftOut(runs, f"{backend} on {system}", "only an efficiency was published")
+            for (backend, system), runs in sorted(efficiencies.items())
+        ),
+        *(
+            LeftOut(runs, f"{backend} with {training}", "another training")
+            for (backend, training), runs in sorted(different.items())
+        ),
     ]
-    left_out = []
-    for rows, columns, what, why in unused:
-        counts: dict[Any, int] = rows.groupby(columns).size().to_dict()
-        left_out += [LeftOut(runs, what.format(*names), why.format(*names)) for names, runs in counts.items()]
-    if unjudged := strong.difference(*(curve.rows for curve in weak)):
+    if unjudged := strong.difference(*(curve.runs for curve in weak)):
         what = "toolkits with a constant global batch"
         left_out.append(LeftOut(len(unjudged), what, "strong scaling is not judged"))
     for terms, curve in offered.items():
         if terms not in map(_terms, weak):
             what = "parameter servers on {system}: {model}, {data} data".format(**curve.facets)
-            left_out.append(LeftOut(len(curve.rows), what, "no toolkit was measured like that"))
+            left_out.append(LeftOut(len(curve.runs), what, "no toolkit was measured like that"))
     return Verdict(
         answer=_overall({one.answer for one in toolkits} - {"cannot say"}),
         margin=margin,
@@ -179,7 +181,6 @@ def _compared(
     toolkit: Curve,
     servers: Curve | None,
     every: Sequence[Curve],
-    frame: pandas.DataFrame,
     margin: float,
     family: int,
 ) -> ComparedContender:
@@ -206,7 +207,7 @@ def _compared(
     for number, significant in zip(judged, significances, strict=True):
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
-    sides = [frame.loc[sorted(row for pair in both for row in pair[side].best.rows)] for side in (0, 1)]
+    sides = [[run for pair in both for run in pair[side].best.runs] for side in (0, 1)]
     apart = [abs(math.log(size.efficiency_ratio.value)) for size in sizes[1:]]
     levels = dict(zip(judged, ratios.levels(significances, family), strict=True))
     answer, reason, parts = _judged(sizes, [sizes[number] for number in judged], margin)
@@ -271,7 +272,7 @@ def _contender(curve: Curve) -> tuple[Any, ...]:
     return (*_terms(curve), *(curve.facets[name] for name in scaling.CONTENDER))
 
 
-def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) -> Terms:
+def _held(curve: Curve, toolkit: Sequence[Result], servers: Sequence[Result]) -> Terms:
     values = {name: str(curve.facets[name]) for name in TERMS}
     equal = {name: value for name, value in values.items() if value not in ("", "0")}
     unknown = [name for name in TERMS if name not in equal]
@@ -284,7 +285,8 @@ def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) ->
             equal[name] = both[0]
         else:
             unequal[name] = both
-    spans = [(min(days), max(days)) for rows in (toolkit, servers) if (days := [day for day in rows["started"] if day])]
+    days = ([run.started for run in runs if run.started] for runs in (toolkit, servers))
+    spans = [(min(its), max(its)) for its in days if its]
     if len(spans) == 2:
         apart = datetime.fromisoformat(max(spans)[0]) - datetime.fromisoformat(min(span[1] for span in spans))
         if apart.days > FAR_APART_DAYS:
@@ -293,17 +295,17 @@ def _held(curve: Curve, toolkit: pandas.DataFrame, servers: pandas.DataFrame) ->
     return Terms(equal, unequal, tuple(unknown))
 
 
-def _named(column: str, rows: pandas.DataFrame) -> str:
-    values = sorted(rows[column].unique())
+def _named(column: str, runs: Sequence[Result]) -> str:
+    if column == "options":
+        options: dict[str, set[str]] = defaultdict(set)
+        for run in runs:
+            for name, value in run.options.items():
+                options[name].add(str(value))
+        return ", ".join(f"{name}={'|'.join(sorted(several))}" for name, several in sorted(options.items()))
+    values = sorted({getattr(run, column) for run in runs})
     if column == "software":  # ``TensorFlow 1.14, Horovod 0.16.4``: the toolkit's own version is the contender's name
         return ", ".join(sorted({value.partition(", ")[0] for value in values}))
-    if column != "options":
-        return ", ".join(str(value) for value in values if value not in ("", 0))
-    options: dict[str, set[str]] = defaultdict(set)
-    for text in values:
-        for name, value in json.loads(text or "{}").items():
-            options[name].add(str(value))
-    return ", ".join(f"{name}={'|'.join(sorted(several))}" for name, several in sorted(options.items()))
+    return ", ".join(str(value) for value in values if value not in ("", 0))
 
 
 def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:

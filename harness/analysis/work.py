@@ -6,25 +6,21 @@ what carries gradients, and the variables of libraries that compute. Not harness
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
-from harness.analysis.differences import environments
+from harness.analysis.differences import Environment, environments
 from harness.core.fingerprint import Fingerprint, Outcome, Parting, allowed, odd_repeats, parting, spread
 from harness.core.text import listed, plural
+from harness.results.result import Result
 
 Answer = Literal["other work", "other bits", "same work", "cannot say"]
 ANSWERS: tuple[Answer, ...] = Answer.__args__  # type: ignore[attr-defined]  # what is to be heard of first
 CHANGED: tuple[Answer, ...] = ("other work", "other bits")
-OLDER = "the record is older than fingerprints"
-Run: TypeAlias = Mapping[Any, Any]  # a row of ``results.load``
-
-# Of the names in the column ``environment``.
+# Of the names in a result's environment.
 _SOFTWARE = re.compile(
     r"package (?!harness$).*|machine (cpu|architecture|gpu (name|driver))|gradients|"
     r"variable ((MKL|ONEDNN|DNNL|OPENBLAS|XLA)_\w+|TF_(?!CONFIG)\w+|NCCL_(ALGO|PROTO)|NVIDIA_TF32_OVERRIDE|"
@@ -54,42 +50,41 @@ class WorkChange:
     work: Work
 
 
-def between(old: Sequence[Run], new: Sequence[Run]) -> Work:
+def between(old: Sequence[Result], new: Sequence[Result]) -> Work:
     """Whether ``new`` runs have done the work of ``old`` ones of the same spec: the first of ``ANSWERS`` for any of them.
 
     A new run is compared with the last old one on its software.
     """
-    latest = {software(run["environment"]): run for run in old if fingerprint(run).outcomes}
+    latest = {_key(run): run for run in old if run.fingerprint.outcomes}
     answers = []
     for run in new:
-        answers += [Work("other work", f"{run['id']}: {text}") for text in _own(run)]
-        if not fingerprint(run).outcomes or not latest:
-            answers.append(
-                Work("cannot say", next(filter(None, (fingerprint(each).note for each in chain([run], old)))))
-            )
-        elif before := latest.get(software(run["environment"])):
+        answers += [Work("other work", f"{run.id}: {text}") for text in _own(run)]
+        if not run.fingerprint.outcomes or not latest:
+            notes = (each.fingerprint.note for each in chain([run], old))
+            answers.append(Work("cannot say", next(filter(None, notes))))
+        elif before := latest.get(_key(run)):
             answers.append(_compared(before, run))
         else:
             answers.append(Work("cannot say", _other_software(old[-1], run)))
     return min(answers, key=lambda work: ANSWERS.index(work.answer))
 
 
-def changes(runs: Iterable[Run]) -> Iterator[WorkChange]:
+def changes(runs: Iterable[Result]) -> Iterator[WorkChange]:
     """In runs of one spec and system, in their order: where the work, or the software, is another one than before."""
-    latest: dict[str, Run] = {}
-    before: Run | None = None
+    latest: dict[_Key, Result] = {}
+    before: Result | None = None
     for run in runs:
-        if not fingerprint(run).outcomes:
+        if not run.fingerprint.outcomes:
             continue
         for text in _own(run):
-            yield WorkChange("", run["id"], run["started"], Work("other work", text))
-        key = software(run["environment"])
+            yield WorkChange("", run.id, run.started, Work("other work", text))
+        key = _key(run)
         if key in latest:
             work = _compared(latest[key], run)
             if work.answer in CHANGED:
-                yield WorkChange(latest[key]["id"], run["id"], run["started"], work)
+                yield WorkChange(latest[key].id, run.id, run.started, work)
         elif before:
-            yield WorkChange(before["id"], run["id"], run["started"], Work("cannot say", _other_software(before, run)))
+            yield WorkChange(before.id, run.id, run.started, Work("cannot say", _other_software(before, run)))
         latest[key] = before = run
 
 
@@ -111,26 +106,22 @@ def of_one(found: Fingerprint, precision: str, device: str) -> list[str]:
     return lines
 
 
-def fingerprint(run: Run) -> Fingerprint:
-    """That of a row; without outcomes if its record does not say."""
-    return _parsed(run["fingerprint"])
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> Fingerprint:
-    return Fingerprint.model_validate_json(text) if text else Fingerprint(note=OLDER)
-
-
-@lru_cache(maxsize=4096)
-def software(environment: str) -> str:
-    """The part of an ``environment`` (JSON) that two runs must have in common. Of gradients it says what carries them."""
-    facts = {name: value for name, value in json.loads(environment).items() if _SOFTWARE.fullmatch(name)}
+def software(environment: Environment) -> dict[str, str]:
+    """The part of an ``environment`` that two runs must have in common. Of gradients it says what carries them."""
+    facts = {name: value for name, value in environment.items() if _SOFTWARE.fullmatch(name)}
     libraries = sorted(set(_WHERE.sub("", facts.get("gradients", "")).split("; ")))
-    return json.dumps(facts | {"gradients": "; ".join(libraries)})
+    return facts | {"gradients": "; ".join(libraries)}
 
 
-def _compared(old: Run, new: Run) -> Work:
-    apart = parting(fingerprint(old), fingerprint(new), allowed(new["precision"], new["device"]))
+_Key = frozenset[tuple[str, str]]
+
+
+def _key(run: Result) -> _Key:
+    return frozenset(software(run.environment).items())
+
+
+def _compared(old: Result, new: Result) -> Work:
+    apart = parting(old.fingerprint, new.fingerprint, allowed(new.precision, new.device))
     if apart is None:
         return Work("same work")
     if apart.beyond:
@@ -140,12 +131,11 @@ def _compared(old: Run, new: Run) -> Work:
     return Work("other bits", text)
 
 
-def _own(run: Run) -> Iterator[str]:
+def _own(run: Result) -> Iterator[str]:
     """What sets repeats of one run apart by more than rounding explains."""
-    found = fingerprint(run)
-    for outcome, apart in odd_repeats(found, allowed(run["precision"], run["device"])):
+    for outcome, apart in odd_repeats(run.fingerprint, allowed(run.precision, run.device)):
         if apart.beyond:
-            yield f"other work in {_both(found, outcome)}: {_described(apart)}"
+            yield f"other work in {_both(run.fingerprint, outcome)}: {_described(apart)}"
 
 
 def _both(found: Fingerprint, other: Outcome) -> str:
@@ -167,8 +157,8 @@ def _described(apart: Parting) -> str:
     return f"from step {apart.step} on, {one} against {other}"
 
 
-def _other_software(old: Run, new: Run) -> str:
-    differing = environments([software(old["environment"])], [software(new["environment"])])
+def _other_software(old: Result, new: Result) -> str:
+    differing = environments([software(old.environment)], [software(new.environment)])
     more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
     which = f" ({differing[0]}{more})" if differing else ""
     return f"the software differs{which}, so losses cannot be compared"

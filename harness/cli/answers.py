@@ -18,7 +18,7 @@ from harness.cli.common import (
     SOURCES,
     TEXT,
     Written,
-    both_of,
+    any_of,
     leave_out,
     left_out,
     parts,
@@ -30,8 +30,9 @@ from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput, writing
 from harness.files import whole_file
 from harness.records.record import search
-from harness.results.selection import LOCAL, Selected, parted
-from harness.results.sources import each, place
+from harness.results.result import LOCAL, Result
+from harness.results.selection import Selected, parted
+from harness.results.sources import kernels, place, trainings
 from harness.running.kinds import KINDS
 
 RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
@@ -78,19 +79,19 @@ def table(
             raise InvalidInput(
                 f"{option}: is not for {'--json' if as_json else f'--format {written}'}; leave one of them out"
             )
-    # First, so that a source that does not exist is refused before pandas is loaded.
-    frame, of_kernels = both_of(sources)
+    results = any_of(sources)
     from harness.report.text import comparison, kernel_table
 
-    if frame.empty:
-        comparison.check_baseline(of_kernels[of_kernels["status"] == "completed"], baseline, "kernel")
+    runs, of_kernels = trainings(results), kernels(results)
+    if not runs:
+        comparison.check_baseline([each for each in of_kernels if each.completed], baseline, "kernel")
     if as_json:
-        runs = [] if frame.empty else comparison.points(frame, baseline)
-        click.echo(json.dumps(runs + kernel_table.points(of_kernels, baseline)))
+        points = comparison.points(runs, baseline) if runs else []
+        click.echo(json.dumps(points + kernel_table.points(of_kernels, baseline)))
         return
-    click.echo(tables(frame, of_kernels, baseline, style == "report2017", written))
+    click.echo(tables(results, baseline, style == "report2017", written))
     if stragglers:
-        click.echo(f"\n{comparison.stragglers(frame)}")
+        click.echo(f"\n{comparison.stragglers(runs)}")
 
 
 @click.command("best")
@@ -102,19 +103,19 @@ def best(sources: tuple[str, ...], nodes: int | None, as_json: bool) -> None:
 
     Only runs that are alike are compared, and a winner is named only if it is more than chance (docs/verdict.md).
     """
-    frame = some_of(sources)
+    runs = some_of(sources)
     from harness.analysis.fastest import races
     from harness.analysis.verdict import verdict
     from harness.report.text import comparison
     from harness.report.text import fastest as text
 
     if nodes:
-        sizes = sorted(set(frame["nodes"]) - {0})
-        frame = frame[frame["nodes"] == nodes]
-        if frame.empty:
+        sizes = sorted({run.nodes for run in runs} - {0})
+        runs = [run for run in runs if run.nodes == nodes]
+        if not runs:
             raise InvalidInput(f"--nodes {nodes}: no run is on {plural(nodes, 'node')}; runs are on {listed(sizes)}")
-    found, answer = races(frame), verdict(frame)
-    notes = comparison.notes(frame)
+    found, answer = races(runs), verdict(runs)
+    notes = comparison.notes(runs)
     document = text.as_json(found, answer) | {"notes": notes}
     click.echo(json.dumps(document) if as_json else "\n".join([text.text(found, answer), *[""] * bool(notes), *notes]))
 
@@ -130,14 +131,14 @@ def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
 
     Only runs that are alike are compared (docs/verdict.md). The exit code is 0 whatever the answer is.
     """
-    frame = some_of(sources)
+    runs = some_of(sources)
     from harness.analysis.fastest import races
     from harness.analysis.verdict import verdict
     from harness.report.text import fastest
     from harness.report.text import verdict as text
 
-    found = verdict(frame, margin)
-    its = races(frame)
+    found = verdict(runs, margin)
+    its = races(runs)
     if as_json:
         click.echo(json.dumps({"answer_first": fastest.answer(its, found)} | text.as_json(found)))
     else:
@@ -205,9 +206,9 @@ def report(
         raise InvalidInput("--format: is for --figures, which is missing")
     if width and not figures:
         raise InvalidInput("--width: is for --figures, which is missing")
-    frame, of_kernels = both_of(sources)
+    results = any_of(sources)
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    page = assemble.page(frame, sources, made, title, left_out(click.get_current_context()), of_kernels)
+    page = assemble.page(results, sources, made, title, left_out(click.get_current_context()))
     drawn = [figure for section in page.sections for figure in section.figures]
     if figures:  # before the page is there
         with writing(figures):
@@ -217,7 +218,7 @@ def report(
     else:
         folder = Path(output).resolve().parent
         document.write(document.render(page, os.path.relpath(Path.cwd(), folder)), Path(output))
-        count = len(frame) + of_kernels["id"].nunique()
+        count = len(trainings(results)) + len({each.id for each in kernels(results)})
         click.echo(f"{output}: {count:,} runs in {len(drawn)} figures")
     if figures:
         files = static.write(drawn, figures, formats or ["png", "svg"], width or static.WIDTH_MM)
@@ -274,7 +275,10 @@ def check(sources: tuple[str, ...]) -> None:
     files = sorted({file for source in sources for file in _files(source)})
     if not files:
         raise InvalidInput(f"{', '.join(sources)}: no record")
-    found = list(each(verified, files, reading()))
+    found, show = [], reading()
+    for done, file in enumerate(files, start=1):
+        found.append(verified(file))
+        show(done, len(files))
     problems = [text for text, _ in found if text]
     for text in problems:
         click.echo(text)
@@ -289,25 +293,23 @@ def check(sources: tuple[str, ...]) -> None:
 def _files(source: str) -> list[str]:
     """The records of every kind in a source. One that a selection can ask nothing of is among them: it has a problem."""
     name, selection = parted(source)
-    files = [file.path for file in search(place(name), list(RECORDS))]
+    files = [*search(place(name), list(RECORDS))]
     if selection is None:
         return files
-    import pandas
-
-    known = [facts for facts in each(selected_by, files) if facts]
+    known = [asked for asked in map(_asked, files) if asked]
     selected = Selected()
-    left = selected.of(pandas.DataFrame(known, columns=["file", "id", "started", "tag", "site"]), source, selection)
+    left = selected.of(known, source, selection)
     selected.check()
-    return [*left["file"], *({*files} - {facts["file"] for facts in known})]
+    return [*(each.source for each in left), *({*files} - {each.source for each in known})]
 
 
-def selected_by(file: str) -> dict[str, str] | None:
+def _asked(file: str) -> Result | None:
     """What selections ask of a record of any kind, which is not verified; None if it does not say that."""
     try:
         record = json.loads(Path(file).read_bytes())
-        said = {"id": record["id"], "started": record["started"], "tag": record.get("tag", "")}
-        return {"file": file, "site": record.get("site") or LOCAL} | {name: str(value) for name, value in said.items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        identity, started, tag = (str(record[name]) for name in ("id", "started", "tag"))
+        return Result(source=file, id=identity, started=started, tag=tag, site=record["site"] or LOCAL)
+    except (OSError, ValueError, LookupError, TypeError):
         return None
 
 

@@ -22,8 +22,7 @@ from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput
 
 if TYPE_CHECKING:
-    import pandas
-
+    from harness.results.result import Result
     from harness.results.selection import Selected
     from harness.running.campaign import PointStatus
     from harness.running.status import RunStatus
@@ -283,53 +282,43 @@ def _tell_left_out(different: list[str]) -> None:
         click.echo(f"{plural(len(different), 'record')} {verb} left out: {named}", err=True)
 
 
-def both_of(sources: tuple[str, ...]) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """The rows of ``sources``, and apart from them those of kernels. Raises InvalidInput if there are none of either."""
-    from harness.results import kernels
-
-    return kernels.either(sources, reading(), leave_out())
-
-
-def of_any_kind(*sources: str, selected: Selected | None = None) -> pandas.DataFrame:
-    """The rows of ``sources`` with those of kernels beside them, to be compared each with its own kind.
+def any_of(sources: Sequence[str], selected: Selected | None = None) -> list[Result]:
+    """The results of ``sources``, of any kind and status. Raises InvalidInput if there are none.
 
     What is read of several times with the same ``selected`` is read once.
     """
-    from harness.results import kernels
+    from harness.results.sources import check_any, load
 
-    return kernels.beside(*kernels.with_runs(sources, reading(), leave_out(), selected))
+    results = load(sources, reading(), leave_out(), selected)
+    if selected is None:
+        check_any(results, sources)
+    return results
 
 
-def tables(
-    runs: pandas.DataFrame,
-    of_kernels: pandas.DataFrame,
-    baseline: int | None = None,
-    of_2017: bool = False,
-    written: str = "text",
-) -> str:
-    """The table of runs, or those of 2017, then that of kernels. Runs or kernels may be empty."""
+def some_of(sources: Sequence[str]) -> list[Result]:
+    """The trainings of ``sources``, of any status. Raises InvalidInput if there are none."""
+    from harness.results.sources import check_any, load, trainings
+
+    results = load(sources, reading(), leave_out())
+    check_any(results, sources, training=True)
+    return trainings(results)
+
+
+def tables(results: Sequence[Result], baseline: int | None = None, of_2017: bool = False, written: str = "text") -> str:
+    """The table of trainings, or those of 2017, then that of kernels."""
     from harness.report.text import comparison, kernel_table
     from harness.report.text.table import FORMATS, text
+    from harness.results.sources import kernels, trainings
 
-    shown = [] if of_kernels.empty else [kernel_table.table_of(of_kernels, baseline)]
+    runs, of_kernels = trainings(results), kernels(results)
+    shown = [kernel_table.table_of(of_kernels, baseline)] if of_kernels else []
     if written == "text":
-        of_runs = [] if runs.empty else [(comparison.as_of_2017 if of_2017 else comparison.runs)(runs, baseline)]
+        of_runs = [(comparison.as_of_2017 if of_2017 else comparison.runs)(runs, baseline)] if runs else []
         return "\n\n".join([*of_runs, *map(text, shown)])
-    if not runs.empty and of_2017:
-        shown = [*comparison.tables_of_2017(runs, baseline), *shown]
-    elif not runs.empty:
-        shown = [comparison.table_of_runs(runs, baseline), *shown]
+    if runs:
+        shown = (
+            [*comparison.tables_of_2017(runs, baseline), *shown]
+            if of_2017
+            else [comparison.table_of_runs(runs, baseline), *shown]
+        )
     return FORMATS[written](shown)
-
-
-def some_of(sources: tuple[str, ...]) -> pandas.DataFrame:
-    """The rows of ``sources``, of any status. Raises InvalidInput if there are none."""
-    from harness import results
-    from harness.results import kernels
-
-    frame = results.load(sources, status=None, progress=reading(), unreadable=leave_out())
-    if frame.empty:
-        others = len(kernels.load(sources, unreadable=leave_out()))
-        instead = "; it has kernels, which `harness table` and `harness report` show" if others else ""
-        raise InvalidInput(f"no record.json at or below {', '.join(sources)}{instead}")
-    return frame

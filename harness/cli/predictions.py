@@ -35,8 +35,6 @@ from harness.files import write_atomically
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
-    import pandas
-
     from harness.prediction.basis import Start
     from harness.prediction.forecast import Basis, What
 
@@ -125,21 +123,16 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
 
     sources = given["sources"]
 
-    def load() -> pandas.DataFrame:
-        frame = results.load(sources, progress=reading(), unreadable=leave_out())
-        if frame.empty:
-            some_of(sources)  # refuses what has no records; these may be of runs without a number
-        return frame
-
     spec_of(given)  # what is wrong is said before many records are read
-    frame = basis.measured(given["site"], load if sources else None)
+    measured = basis.measured(given["site"], (lambda: some_of(sources)) if sources else None)
     alone = results.load([given["single"]]) if isinstance(given["single"], str) else None
-    return basis.asked(lambda taken: spec_of(given, **taken), given, _start(given), frame, alone)
+    return basis.asked(lambda taken: spec_of(given, **taken), given, _start(given), measured, alone)
 
 
 def _start(given: dict[str, Any]) -> Start:
+    from harness import results
     from harness.prediction.basis import Start
-    from harness.results import kernels
+    from harness.results.sources import kernels
 
     network = given["network"]
     return Start(
@@ -150,7 +143,7 @@ def _start(given: dict[str, Any]) -> Start:
         throughput=given["throughput"] and given["throughput"] * 1e9,
         line_rate=network if isinstance(network, float) else None,
         overhead=given["overhead"] and given["overhead"] / 1e3,
-        kernels=kernels.load([network]) if isinstance(network, str) else None,
+        kernels=kernels(results.load([network])) if isinstance(network, str) else None,
     )
 
 
@@ -209,9 +202,11 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     from harness.prediction import fitting, holdout
     from harness.prediction.observations import groups, informative
     from harness.report.text import prediction
+    from harness.results.sources import with_number
 
     condition = holdout.condition(hold_out) if hold_out else None
-    every, left_out = groups(results.load(sources, progress=reading(), unreadable=leave_out()), data, forward_share)
+    loaded = results.load(sources, progress=reading(), unreadable=leave_out())
+    every, left_out = groups(with_number(loaded), data, forward_share)
     known = [group for group in every if informative(group.observations)]
     left_out += [f"{group.name}: one worker only" for group in every if group not in known]
     if not known:
@@ -281,7 +276,7 @@ def _training_in(path: Path) -> Path:
     from harness.records.measurement import Record
     from harness.records.record import search
 
-    files = sorted(Path(file.path) for file in search(path, (Record.file_name, KernelRecord.file_name)))
+    files = sorted(map(Path, search(path, (Record.file_name, KernelRecord.file_name))))
     if not files:
         raise InvalidInput(f"no {Record.file_name} at or below {path}")
     if path not in (files[0], files[0].parent):

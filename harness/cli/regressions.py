@@ -15,9 +15,8 @@ from harness.cli.common import (
     SOURCE,
     STRICT,
     Written,
-    both_of,
+    any_of,
     files,
-    of_any_kind,
     share,
     tables,
 )
@@ -94,7 +93,9 @@ def regression(
     written = [(given["junit"], text.junit), (given["markdown"], text.markdown)]
     rule = regressions.Rule(given["test"], given["alpha"], given["threshold"])
     selected = Selected()  # both may be of one folder, which is read once
-    found = regressions.compare(of_any_kind(old, selected=selected), of_any_kind(new, selected=selected), rule)
+    before, after = (any_of([side], selected) for side in (old, new))
+    selected.check()
+    found = regressions.compare(before, after, rule)
     click.echo(text.as_json(found, [old], [new]) if as_json else text.terminal(found, old, new, everything))
     if github:
         click.echo(text.github(found), err=as_json)
@@ -119,9 +120,7 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
     RESULTS are folders with records, record.json files, and names of baselines. A measurement, of training or of one size
     of a kernel, needs 6 runs.
     """
-    from harness.results import kernels
-
-    found = histories.find(kernels.beside(*both_of(sources)))
+    found = histories.find(any_of(sources))
     click.echo(history_text.as_json(found, sources) if as_json else history_text.terminal(found))
 
 
@@ -142,7 +141,7 @@ def baseline() -> None:
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:
     """Copy the records with a number in RESULTS into the baseline NAME."""
     baselines.check_new(name, replace)  # before anything is read
-    saved = baselines.save(name, of_any_kind(*sources), sources, note, replace)
+    saved = baselines.save(name, any_of(sources), sources, note, replace)
     if as_json:
         click.echo(saved.model_dump_json(by_alias=True))
         return
@@ -176,7 +175,7 @@ def show(name: str, as_json: bool) -> None:
         return
     for field, value in (saved.model_dump(exclude={"schema_"}) | {"folder": folder}).items():
         click.echo(f"{field:15} {' '.join(value) if isinstance(value, list) else value}".rstrip())
-    click.echo(f"\n{tables(*both_of((str(folder),)))}")
+    click.echo(f"\n{tables(any_of([str(folder)]))}")
 
 
 @baseline.command("remove", short_help="Delete a baseline")

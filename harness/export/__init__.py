@@ -11,21 +11,18 @@ itself; tables are always there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from harness import results
 from harness.core.text import listed
 from harness.errors import InvalidInput, error_in_one_line
-from harness.results import kernels
-from harness.results.sources import Progress, Unreadable, refuse, silent
+from harness.results.result import Result
+from harness.results.sources import Progress, Unreadable, kernels, load, refuse, silent, trainings
 
 if TYPE_CHECKING:
-    import pandas
-
     from harness.records.record import Status
 
 GROUP = "harness.exporters"
@@ -34,26 +31,24 @@ TABLES = ("csv", "json", "parquet")
 
 @dataclass(frozen=True)
 class Export:
-    """What is to be written: at least one result, with the ``columns`` of ``results.COLUMNS``, or of kernels.
+    """What is to be written: at least one result, all trainings and published ones, or all kernels.
 
     ``file`` is None where it is printed. An exporter that takes long calls ``progress`` with how many results are done, and
     of how many.
     """
 
-    results: pandas.DataFrame
+    results: Sequence[Result]
     file: Path | None = None
     progress: Progress = silent
-    columns: Mapping[str, type] = field(default_factory=lambda: results.COLUMNS)
 
     def record_files(self, name: str) -> list[str]:
         """The records of the results. Raises InvalidInput for published ones, of which format ``name`` has no records."""
-        published = self.results[self.results["origin"] == "published"]
-        if len(published):
+        if published := [result for result in self.results if not result.measured]:
             raise InvalidInput(
-                f"--format {name}: is for records of runs; {published['source'].iloc[0]!r} is published "
+                f"--format {name}: is for records of runs; {published[0].source!r} is published "
                 "(csv, parquet and json take those too)"
             )
-        return list(self.results["source"])
+        return [result.source for result in self.results]
 
 
 def names() -> list[str]:
@@ -84,7 +79,7 @@ def write(
 ) -> int:
     """Write the results in ``sources`` in format ``name``, and return how many there are.
 
-    Those ``of_kernels`` are written in place of img/s, by what writes tables. Raises InvalidInput as ``results.load`` and
+    Those ``of_kernels`` are written in place of img/s, by what writes tables. Raises InvalidInput as ``load`` and
     exporters do, if there are none, and for an exporter that does not load.
     """
     if of_kernels and name not in TABLES:
@@ -93,19 +88,17 @@ def write(
         export: Callable[[Export, IO[bytes]], None] = _announced()[name].load()
     except Exception as error:  # whatever somebody else's module does when it is imported
         raise InvalidInput(f"--format {name}: does not load: {error_in_one_line(error)}") from None
-    if of_kernels:
-        every, columns = kernels.load(sources, progress, unreadable), kernels.COLUMNS
-        frame = every if status is None else every[every["status"] == status]
-    else:
-        frame, columns = results.load(sources, status, progress, unreadable), results.COLUMNS
-    if frame.empty:
+    every = load(sources, progress, unreadable)
+    of_kind = kernels(every) if of_kernels else trainings(every)
+    results = [result for result in of_kind if status in (None, result.status)]
+    if not results:
         which = "kernels" if of_kernels else "results"
         which += "" if status is None else " that have a number (--all takes those without)"
-        if not of_kernels and len(kernels.load(sources, unreadable=unreadable)):
+        if not of_kernels and kernels(every):
             which += "; --kernels exports the kernels"
         raise InvalidInput(f"{' '.join(sources)}: no {which}")
-    export(Export(frame, file, progress, columns), stream)
-    return len(frame)
+    export(Export(results, file, progress), stream)
+    return len(results)
 
 
 def _announced() -> dict[str, EntryPoint]:

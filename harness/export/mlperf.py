@@ -12,14 +12,15 @@ from typing import IO, Any
 
 from harness.export import Export
 from harness.records.measurement import Record
-from harness.results.sources import each
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 def write(export: Export, stream: IO[bytes]) -> None:
-    for text in each(_text, export.record_files("mlperf"), export.progress):
-        stream.write(text.encode())
+    files = export.record_files("mlperf")
+    for done, file in enumerate(files, start=1):
+        stream.write(_text(file).encode())
+        export.progress(done, len(files))
 
 
 def _text(file: str) -> str:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING
 
 from harness.errors import InvalidInput
+from harness.results import frame as frames
 
 if TYPE_CHECKING:
     import pyarrow
@@ -20,9 +21,8 @@ def csv(export: Export, stream: IO[bytes]) -> None:
     import pyarrow.csv
 
     table = _table(export)
-    for name in [name for name, kind in export.columns.items() if kind is list]:
-        plain = list if name == "jobs" else lambda each: list(map(float, each))
-        values = pyarrow.array([json_text.dumps(plain(each)) for each in export.results[name]], pyarrow.string())
+    for name in [name for name in table.column_names if pyarrow.types.is_list(table.field(name).type)]:
+        values = pyarrow.array([json_text.dumps(each) for each in table.column(name).to_pylist()], pyarrow.string())
         table = table.set_column(table.column_names.index(name), name, values)
     pyarrow.csv.write_csv(table, stream)
 
@@ -53,14 +53,15 @@ def _table(export: Export) -> pyarrow.Table:
     """
     import pyarrow
 
-    frame, kinds = export.results, export.columns
+    of_kernels = bool(export.results[0].kernel)
+    columns_of = frames.OF_KERNELS if of_kernels else frames.OF_TRAININGS
+    frame, kinds = (frames.kernels if of_kernels else frames.trainings)(export.results), frames.kinds(columns_of)
     text, numbers = pyarrow.string(), pyarrow.float64()
     types = {str: text, int: pyarrow.int64(), float: numbers, list: pyarrow.list_(numbers)}
     names = [name for name in kinds if name != "options"]
     of = {name: types[kinds[name]] for name in names} | {"jobs": pyarrow.list_(text)}
     columns = {name: pyarrow.array(frame[name], of[name], from_pandas=True) for name in names}
-    parsed = cache(json_text.loads)  # few of them are different
-    options = [parsed(each) for each in frame["options"]]
+    options = [result.options for result in export.results]
     for name in dict.fromkeys(name for own in options for name in own):
         values = [own.get(name) for own in options]
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from harness.core import backend as backends
 from harness.core.spec import EMULATED, RunSpec
@@ -16,11 +18,10 @@ from harness.prediction.forecast import Basis, What, described
 from harness.prediction.observations import Observation, ObservationGroup, groups
 from harness.prediction.parameters import Network, Parameters
 from harness.prediction.problem import RING, quantities, structures
+from harness.results.result import Result
+from harness.results.sources import with_number
 
-if TYPE_CHECKING:
-    import pandas
-
-# What a prediction takes from results where nobody says it: fields of a spec, and columns of results.
+# What a prediction takes from results where nobody says it: fields of a spec, and of results.
 _COUNTS = ("batch_size", "image_size", "devices_per_node")
 DESCRIBED = ("model", *_COUNTS, "device")
 _NO_SINGLE = (
@@ -28,7 +29,7 @@ _NO_SINGLE = (
 )
 
 
-def of_site(name: str) -> pandas.DataFrame:
+def of_site(name: str) -> list[Result]:
     """The published results of the system that site ``name`` is. Raises InvalidInput if there are none."""
     from harness.results import published
     from harness.sites import site
@@ -40,8 +41,7 @@ def of_site(name: str) -> pandas.DataFrame:
         raise InvalidInput(
             f"--site {name}: nothing was published about it, as was about {having}; give --from RESULTS, measured there"
         )
-    frame = published.frame(published.select(""))
-    return frame[frame["system"] == known.system]
+    return [result for result in published.results(published.select("")) if result.system == known.system]
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,8 @@ class Start:
 
     ``single`` is what one worker trains alone (img/s), and ``said`` where that is from; ``forward_share`` is that of its
     step's compute. ``throughput`` is what a node sends, ``line_rate`` that of the network (bytes/s),
-    ``overhead`` that of a step of several workers (s). ``kernels`` are measured on that network, as
-    ``results.kernels.load`` has them: more than a rate. While a second of an emulated device passes,
-    ``dilation`` seconds of theirs do.
+    ``overhead`` that of a step of several workers (s). ``kernels`` are results measured on that network: more than a rate.
+    While a second of an emulated device passes, ``dilation`` seconds of theirs do.
     """
 
     transport: str | None = None
@@ -63,7 +62,7 @@ class Start:
     throughput: float | None = None
     line_rate: float | None = None
     overhead: float | None = None
-    kernels: pandas.DataFrame | None = None
+    kernels: Sequence[Result] | None = None
     dilation: float = 1.0
 
     @property
@@ -77,28 +76,30 @@ class Start:
 NOTHING_SAID = Start()
 
 
-def as_measured(frame: pandas.DataFrame, backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What nobody has ``given`` of the fields of a spec in ``DESCRIBED``, as it was in the runs of ``frame``.
+def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What nobody has ``given`` of the fields of a spec in ``DESCRIBED``, as it was in ``results``.
 
     Those are the synchronous runs with synthetic images, of ``backend`` if there are any, that are as ``given``; of several
     kinds the one that was measured on most sizes. Empty where no run has the model that was given.
     """
-    rows = _usual(frame)
+    runs = _usual(results)
     for name, value in {"backend": backend, **{name: given.get(name) for name in DESCRIBED}}.items():
-        alike = rows[rows[name].astype(str) == str(value)]
-        if name == "model" and value is not None and alike.empty:
+        alike = [run for run in runs if str(getattr(run, name)) == str(value)]
+        if name == "model" and value is not None and not alike:
             return {}
-        rows = rows if alike.empty else alike
-    if rows.empty:
+        runs = alike or runs
+    if not runs:
         return {}
-    kinds = rows.groupby([name for name in DESCRIBED if name != "devices_per_node"], sort=False)
-    kind = max((alike for _, alike in kinds), key=lambda alike: (alike["workers"].nunique(), len(alike)))
+    kinds = defaultdict(list)
+    for run in runs:
+        kinds[tuple(getattr(run, name) for name in DESCRIBED if name != "devices_per_node")].append(run)
+    kind = max(kinds.values(), key=lambda alike: (len({run.workers for run in alike}), len(alike)))
     # A run on one node may have used some of its devices only.
-    row = kind.sort_values("devices_per_node").iloc[-1]
-    missing = [name for name in DESCRIBED if given.get(name) is None and row[name]]
-    if row["device"] not in backends.backend(backend).devices:
+    most = max(kind, key=lambda run: run.devices_per_node)
+    missing = [name for name in DESCRIBED if given.get(name) is None and getattr(most, name)]
+    if most.device not in backends.backend(backend).devices:
         missing = [name for name in missing if name != "device"]
-    return {name: row[name].item() if name in _COUNTS else row[name] for name in missing}
+    return {name: getattr(most, name) for name in missing}
 
 
 class Alone(NamedTuple):
@@ -110,18 +111,17 @@ class Alone(NamedTuple):
     said: str
 
 
-def alone(frame: pandas.DataFrame, what: What) -> Alone:
-    """What one worker in ``frame`` trains with the model and the batch of ``what``. Raises InvalidInput."""
-    rows = _usual(frame)
-    alike = rows[(rows["workers"] == 1) & (rows["model"] == what.model) & (rows["batch_size"] == what.batch_size)]
-    if alike.empty:
+def alone(results: Sequence[Result], what: What) -> Alone:
+    """What one worker in ``results`` trains with the model and the batch of ``what``. Raises InvalidInput."""
+    wanted = (1, what.model, what.batch_size)
+    alike = [run for run in _usual(results) if (run.workers, run.model, run.batch_size) == wanted]
+    if not alike:
         raise InvalidInput(f"--single: no run of {what.model} with {what.batch_size} images on one worker is there")
-    if len(alike[["device", "dilation"]].drop_duplicates()) > 1:
+    first = alike[0]
+    if any((run.device, str(run.dilation)) != (first.device, str(first.dilation)) for run in alike):
         raise InvalidInput("--single: of several devices, or with time dilated otherwise; give the record of one run")
-    first = alike.iloc[0]
-    dilation = float(first["dilation"])
-    said = f"as measured on {first['processor'] or first['device']}{_dilated([dilation], first['device'])}"
-    return Alone(float(alike["img_per_s"].mean()), first["device"], dilation, said)
+    said = f"as measured on {first.processor or first.device}{_dilated([first.dilation], first.device)}"
+    return Alone(fmean(run.img_per_s for run in alike), first.device, first.dilation, said)
 
 
 def _dilated(dilations: Sequence[float], device: str) -> str:
@@ -129,12 +129,12 @@ def _dilated(dilations: Sequence[float], device: str) -> str:
     return f", its time dilated by {listed(f'{one:g}' for one in dilations)}" if device.startswith(EMULATED) else ""
 
 
-def _usual(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _usual(results: Sequence[Result]) -> list[Result]:
     """The runs with a number that trained synchronously, in 32 bits, with synthetic images: those that the law is about."""
-    return frame[(frame["status"] == "completed") & (frame["training"] == "") & frame["data"].isin(("synthetic", ""))]
+    return [run for run in with_number(results) if not run.training and run.data in ("synthetic", "")]
 
 
-def measured(site: str | None, load: Callable[[], pandas.DataFrame] | None) -> pandas.DataFrame | None:
+def measured(site: str | None, load: Callable[[], Sequence[Result]] | None) -> Sequence[Result] | None:
     """The results that ``load`` gives, or what was published of ``site``; None without either. Raises InvalidInput."""
     if site and load:
         raise InvalidInput("--site: instead of --from; for both give --from reference, too")
@@ -145,30 +145,30 @@ def asked(
     spec: Callable[[dict[str, Any]], RunSpec],
     given: Mapping[str, Any],
     start: Start,
-    frame: pandas.DataFrame | None,
-    one_worker: pandas.DataFrame | None = None,
+    results: Sequence[Result] | None,
+    one_worker: Sequence[Result] | None = None,
 ) -> tuple[What, Basis]:
     """What is to be predicted, and from what: as it was measured where nobody has ``given`` a field of its spec.
 
-    ``spec`` makes the spec with fields that are added. ``frame`` is that of ``measured``; results of ``one_worker`` say
+    ``spec`` makes the spec with fields that are added. ``results`` are those of ``measured``; those of ``one_worker`` say
     what one trains alone, in place of a number in ``start``. Raises InvalidInput.
     """
-    said = frame if one_worker is None else one_worker
+    said = results if one_worker is None else one_worker
     taken = {} if said is None else as_measured(said, spec({}).backend, given)
     what = described(spec(taken))
     device = given.get("device") or taken.get("device")
     if one_worker is not None:
         single, measured_on, dilation, told = alone(one_worker, what)
         start, device = replace(start, single=single, said=told, dilation=dilation), given.get("device") or measured_on
-    found = chosen(what, replace(start, device=device or "auto"), frame)
+    found = chosen(what, replace(start, device=device or "auto"), results)
     if taken:
         as_it_was = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
         found = replace(found, told=(f"as it was measured: {as_it_was}", *found.told))
     return what, found
 
 
-def chosen(what: What, start: Start, frame: pandas.DataFrame | None) -> Basis:
-    """From the results in ``frame`` and what ``start`` says beside them, or from ``start`` alone.
+def chosen(what: What, start: Start, results: Sequence[Result] | None) -> Basis:
+    """From ``results`` and what ``start`` says beside them, or from ``start`` alone.
 
     Raises InvalidInput where that is too little, or says the same twice.
     """
@@ -181,16 +181,16 @@ def chosen(what: What, start: Start, frame: pandas.DataFrame | None) -> Basis:
     if options:
         if start.single is None:
             raise InvalidInput(f"{options[0]}: needs --single, too: what one worker trains alone, in img/s")
-        if frame is not None:
+        if results is not None:
             raise InvalidInput(f"{options[0]}: instead of --site and --from, which say it themselves")
         return _from_little(what, start, start.single, device or "cuda")
     if start.overhead is not None:
         raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
-    if frame is None:
+    if results is None:
         raise InvalidInput(
             "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
         )
-    return basis(frame, what, start, device=device)
+    return basis(results, what, start, device=device)
 
 
 def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
@@ -215,7 +215,7 @@ def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
         named = [(q, q.prior.at(0.0)) for q in known if q.name in found]
         shown = [f"{q.name} {value * q.scale:.4g} {q.unit}".rstrip() for q, value in named if value]
         times = f"; a second of the device is {start.dilation:g} of theirs" if start.dilation != 1 else ""
-        nodes = int(start.kernels["nodes"].max())
+        nodes = max(each.nodes for each in start.kernels)
         network = f"{', '.join(shown)}, as kernels over {transport} say{times}; nothing was fitted"
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in known} | fixed
     single_s = what.batch_size / single
@@ -240,13 +240,13 @@ def _link(nominal: float | None, known: float, how: str) -> tuple[float, str]:
 
 
 def basis(
-    frame: pandas.DataFrame,
+    results: Sequence[Result],
     what: What,
     start: Start = NOTHING_SAID,
     strict: bool = False,
     device: str | None = None,
 ) -> Basis:
-    """What the results in a DataFrame of ``results.load`` say about ``what``.
+    """What ``results`` say about ``what``.
 
     Of several groups with the right mechanism (and the transport of ``start``) the one with most sizes is taken, of the
     backend if it was measured on several nodes. A single worker's step comes from it, too, else from another group; of
@@ -255,7 +255,7 @@ def basis(
     what was fitted to others still tells of the network. Raises InvalidInput where something is not known.
     """
     transport, single = start.transport, start.single
-    found, _ = groups(frame, forward_share=start.forward_share)
+    found, _ = groups(results, forward_share=start.forward_share)
     if single is not None:
 
         def completed(one: Observation) -> Observation:
@@ -305,7 +305,7 @@ def basis(
     of_fit = "this is computed with the most probable parameters, from which the medians of harness fit may be far"
     warning = f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else ""
     rate, two_lines = _link(parameters.nominal_rate(systems[0]), float(p.throughput), "was fitted")
-    dilated = _dilated(sorted(set(frame.loc[frame["system"] == systems[0], "dilation"])), chosen.key.device)
+    dilated = _dilated(sorted({run.dilation for run in results if run.system == systems[0]}), chosen.key.device)
     told = (f"one worker: {said}", f"network: fitted to {chosen.name}{dilated}", two_lines, *more)
     nodes = max(one.nodes for one in chosen.observations)
     own = [group for group in found if group.key.system == systems[0]]

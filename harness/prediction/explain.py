@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness import results
 from harness.analysis.evidence import server_traffic
@@ -18,9 +18,8 @@ from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of, unfit
 from harness.records.measurement import Record
-
-if TYPE_CHECKING:
-    import pandas
+from harness.results.result import Result
+from harness.results.sources import with_number
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
 SLICE, PARTITIONING = "1MiB", "partitioning tensors to 1 MiB slices"
@@ -102,7 +101,7 @@ def explain_record(
     path: Path,
     sources: Sequence[str],
     start: Start,
-    one_worker: pandas.DataFrame | None,
+    one_worker: Sequence[Result] | None,
     progress: Callable[[int, int], None],
     unreadable: Callable[[str], None],
 ) -> tuple[Explanation, Measured]:
@@ -115,14 +114,14 @@ def explain_record(
     record = Record.read(path)
     if record.derived is None:
         raise InvalidInput(f"{path}: this run has no number: {record.reason}")
-    (row,) = results.load([path]).to_dict("records")  # Python's numbers, not NumPy's
-    if reason := unfit(row, row["data"]):
+    (run,) = results.load([path])
+    if reason := unfit(run, run.data):
         raise InvalidInput(f"{path}: {reason}")
-    columns = ("backend", "model", "batch_size", "image_size", "devices_per_node", "options")
-    what = What(**{name: row[name] for name in columns} | {"image_size": row["image_size"] or None})
+    fields = ("backend", "model", "batch_size", "devices_per_node")
+    what = What(**{name: getattr(run, name) for name in fields}, image_size=run.image_size or None, options=run.tuned)
     # With a share of the bytes a link counts as so much faster.
     own_time = record.spec.dilation / record.spec.bytes_scale
-    start = replace(start, transport=row["transport"], device=row["device"], dilation=own_time)
+    start = replace(start, transport=run.transport, device=run.device, dilation=own_time)
     if one_worker is not None:
         single = alone(one_worker, what)
         if single.device != start.device:
@@ -132,21 +131,24 @@ def explain_record(
         begin = chosen(what, start, None)
     else:
         nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]
-        beside = results.load(nearby, progress=progress, unreadable=unreadable)
-        for name in ("system", "device", "software"):  # another one's single worker would say nothing
-            beside = beside[beside[name] == row[name]]
+        alike = attrgetter("system", "device", "software")  # another one's single worker would say nothing
+        beside = [
+            each
+            for each in with_number(results.load(nearby, progress=progress, unreadable=unreadable))
+            if alike(each) == alike(run)
+        ]
         begin = basis(beside, what, start, strict=start.single is None)
     counted = tuple(
         f"measured: PS {server.ps} sent {size(server.sent)} and received {size(server.received)} per step; "
         f"planned {size(server.planned)} each way"
         for server in sorted(server_traffic(record), key=lambda server: -server.sent)[:1]
     )
-    explained = explain(what, begin, row["nodes"], row["ps"])
-    images = row["workers"] * row["batch_size"]
+    explained = explain(what, begin, run.nodes, run.ps)
+    images = run.workers * run.batch_size
     ends = images / explained.prediction.high, images / explained.prediction.low
     # Of a single worker nothing is predicted.
     interval = ends if ends[1] > 1.0001 * ends[0] else None
-    return explained, Measured(step_of(row), interval, tuple(late(record)), counted)
+    return explained, Measured(step_of(run), interval, tuple(late(record)), counted)
 
 
 def partitioned(what: What) -> What:

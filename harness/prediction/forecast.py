@@ -19,7 +19,7 @@ from harness.prediction.law import COMPUTE, WORKER, Law, Phase, profile
 from harness.prediction.observations import law_for, of_2017, way_of
 from harness.prediction.parameters import Floats, Parameters
 from harness.prediction.sampling import SEED
-from harness.results.rows import other_training
+from harness.results.result import other_training
 
 Pass = Literal["forward", "backward"]
 FAR = 4  # times what was measured: beyond that a prediction extrapolates

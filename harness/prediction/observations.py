@@ -9,7 +9,9 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from statistics import fmean, stdev
+from typing import NamedTuple
 
 from harness import models
 from harness.core import backend as backends
@@ -18,9 +20,7 @@ from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.prediction.law import Law, law, profile
-
-if TYPE_CHECKING:
-    import pandas
+from harness.results.result import Result
 
 # The relative standard error of a mean step. That of repeats knows nothing of other days and other allocations: it is never
 # taken to be less than LEAST_ERROR. Where no spread was published it is taken to be UNPUBLISHED.
@@ -35,7 +35,7 @@ WORK = ("model", "batch_size", "image_size", "data", "precision", "threads", "tr
 # What runs have in common that are one configuration.
 SAME = (
     *("status", "origin", "system", "software", "backend", "framework", "transport", "mpi", "device", *WORK),
-    *("nodes", "workers", "ps", "options", "published_efficiency", "published_base"),
+    *("nodes", "workers", "ps", "tuned", "published_efficiency", "published_base"),
 )
 
 
@@ -121,10 +121,20 @@ class ObservationGroup:
         return all(one.published for one in self.observations) and (self.key.system, self.key.software) in known
 
 
+class _Fit(NamedTuple):
+    """A configuration that the law is about: a result with the mean of all its runs, and what is made of it."""
+
+    run: Result
+    runs: int
+    law: Law
+    step_s: float
+    work: tuple[Hashable, ...]
+
+
 def groups(
-    frame: pandas.DataFrame, data: str = "synthetic", forward_share: float | None = None
+    results: Sequence[Result], data: str = "synthetic", forward_share: float | None = None
 ) -> tuple[list[ObservationGroup], list[str]]:
-    """The groups of the completed runs in a DataFrame of ``results.load``, and what was left out and why.
+    """The groups of the completed trainings among results, and what was left out and why.
 
     Runs of one configuration are one observation, of their mean.
 
@@ -133,146 +143,149 @@ def groups(
     that do not say what they exchange, and efficiencies that are known to be relative to several workers. Of a group's
     models only one may have nothing but efficiencies, the one with most of them: each model's unit is a step of its own.
     """
-    fit, left_out = [], Counter[str]()
-    for row in _distinct(frame):
-        if reason := unfit(row, data):
-            left_out[reason] += row["runs"]
+    left_out = Counter[str]()
+    by_key: dict[Key, list[_Fit]] = {}
+    for run, runs in _distinct([result for result in results if not result.kernel]):
+        if reason := unfit(run, data):
+            left_out[reason] += runs
         else:
-            fit.append(row | {"law": _law_of(row), "step_s": step_of(row), "work": work_of(row)})
-    by_key: dict[Key, list[dict[Any, Any]]] = {}
-    for row in fit:
-        by_key.setdefault(_key(row), []).append(row)
-    for key, rows in by_key.items():
-        relative = Counter(row["model"] for row in rows if math.isnan(row["img_per_s"]))
+            one = _Fit(run, runs, _law_of(run), step_of(run), work_of(run))
+            by_key.setdefault(_key(one), []).append(one)
+    for key, its in by_key.items():
+        relative = Counter(one.run.model for one in its if math.isnan(one.run.img_per_s))
         usual = relative.most_common(1)[0][0] if relative else ""
-        by_key[key] = [row for row in rows if not math.isnan(row["img_per_s"]) or row["model"] == usual]
-        for row in rows:
-            if math.isnan(row["img_per_s"]) and row["model"] != usual:
-                reason = f"an efficiency of {row['model']} cannot be fitted with those of {usual}"
-                left_out[reason] += row["runs"]
+        by_key[key] = [one for one in its if not math.isnan(one.run.img_per_s) or one.run.model == usual]
+        for one in its:
+            if math.isnan(one.run.img_per_s) and one.run.model != usual:
+                reason = f"an efficiency of {one.run.model} cannot be fitted with those of {usual}"
+                left_out[reason] += one.runs
     # Mean steps of a single worker, by what it does, and by that and its backend.
     steps: dict[Hashable, list[float]] = {}
-    for row in (row for rows in by_key.values() for row in rows):
-        if row["workers"] == 1 and not math.isnan(row["img_per_s"]):
-            for work in (row["work"], (row["backend"], row["transport"], row["work"])):
-                steps.setdefault(work, []).append(row["step_s"])
+    for one in (one for its in by_key.values() for one in its):
+        if one.run.workers == 1 and not math.isnan(one.run.img_per_s):
+            for work in (one.work, (one.run.backend, one.run.transport, one.work)):
+                steps.setdefault(work, []).append(one.step_s)
     singles = {work: sum(values) / len(values) for work, values in steps.items()}
     made = []
-    for key in sorted(key for key, rows in by_key.items() if rows):
-        usual_spread = _usual_spread(by_key[key])
-        observations = [_observation(row, singles, usual_spread) for row in by_key[key]]
+    for key in sorted(key for key, its in by_key.items() if its):
+        usual_spread = _usual_spread([one.run for one in by_key[key]])
+        observations = [_observation(one, singles, usual_spread) for one in by_key[key]]
         observations.sort(key=lambda one: (one.workers, one.backend, one.ps))
         made.append(ObservationGroup(key, tuple(observations), forward_share))
     return made, [f"{plural(count, 'run')}: {reason}" for reason, count in left_out.most_common()]
 
 
-def _distinct(frame: pandas.DataFrame) -> list[dict[Any, Any]]:
-    """A row for each configuration, with the mean of its ``runs``: the law says the same of all of them.
+def _distinct(results: Sequence[Result]) -> list[tuple[Result, int]]:
+    """A result for each configuration, with the mean of its runs, and how many these are: the law says the same of all.
 
     Where there are several runs, it is their means that spread, not the repeats within them.
     """
-    alike: dict[int, list[int]] = {}
-    for place, number in enumerate(frame.groupby(list(SAME), sort=False, dropna=False).ngroup().tolist()):
-        alike.setdefault(number, []).append(place)
-    img_per_s = frame["img_per_s"].to_numpy()
-    rows: list[dict[Any, Any]] = frame.iloc[[places[0] for places in alike.values()]].to_dict("records")
-    for row, places in zip(rows, alike.values(), strict=True):
-        row["runs"] = len(places)
-        if len(places) > 1:
-            means = img_per_s[places]
-            row |= {"values": means, "img_per_s": float(means.mean()), "stdev": float(means.std(ddof=1))}
-    return rows
+    alike: dict[tuple[Hashable, ...], list[Result]] = {}
+    same = attrgetter(*SAME)
+    for result in results:
+        key = tuple("NaN" if value != value else value for value in same(result))  # which equals itself
+        alike.setdefault(key, []).append(result)
+    distinct = []
+    for runs in alike.values():
+        first, means = runs[0], tuple(run.img_per_s for run in runs)
+        if len(runs) > 1:
+            first = replace(first, values=means, rate=fmean(means), stdev=stdev(means))
+        distinct.append((first, len(runs)))
+    return distinct
 
 
-def unfit(row: dict[Any, Any], data: str) -> str:
-    """Why the law has nothing to say about a row; "" if it has."""
-    if row["status"] != "completed":
+def unfit(run: Result, data: str) -> str:
+    """Why the law has nothing to say about a result; "" if it has."""
+    if not run.completed:
         return "without a number"
-    if row["data"] != data and not (row["data"] == "" and data == "synthetic"):
-        return f"{'synthetic data' if row['data'] == 'synthetic' else 'image files'}; the law leaves out what reading costs"
-    if row["model"] not in models.names():
-        return f"model {row['model']} is not known here" if row["model"] else "the model is not stated"
-    if row["training"]:
-        return f"{row['training']}: the law is about synchronous steps of 32 bit gradients"
-    if row["published_base"] > 1:
-        return f"an efficiency relative to {row['published_base']} workers; the law starts from a single one"
+    if run.data != data and not (run.data == "" and data == "synthetic"):
+        return (
+            f"{'synthetic data' if run.data == 'synthetic' else 'image files'}; the law leaves out what reading costs"
+        )
+    if run.model not in models.names():
+        return f"model {run.model} is not known here" if run.model else "the model is not stated"
+    if run.training:
+        return f"{run.training}: the law is about synchronous steps of 32 bit gradients"
+    if run.published_base > 1:
+        return f"an efficiency relative to {run.published_base} workers; the law starts from a single one"
     with suppress(InvalidInput):
-        if backends.backend(row["backend"]).exchange is not None:
+        if backends.backend(run.backend).exchange is not None:
             return ""
-    return f"backend {row['backend']} does not say what it exchanges"
+    return f"backend {run.backend} does not say what it exchanges"
 
 
-def _key(row: dict[Any, Any]) -> Key:
-    exchange = row["law"].exchange
+def _key(one: _Fit) -> Key:
+    run, exchange = one.run, one.law.exchange
     mechanism = "servers" if isinstance(exchange, ServerExchange) else "allreduce"
     # Of published results only those of Xeon Phi nodes were computed on a CPU.
-    device = row["device"] or ("cpu" if "KNL" in row["system"] else "cuda")
-    return Key(row["system"], row["software"], mechanism, row["transport"], device, row["mpi"])
+    device = run.device or ("cpu" if "KNL" in run.system else "cuda")
+    return Key(run.system, run.software, mechanism, run.transport, device, run.mpi)
 
 
-def step_of(row: dict[Any, Any]) -> float:
+def step_of(run: Result) -> float:
     """The mean step, in seconds; in steps of a single worker where only an efficiency was published."""
-    if math.isnan(row["img_per_s"]):
-        return 1.0 / float(row["published_efficiency"])
-    return float(row["workers"] * row["batch_size"] / row["img_per_s"])
+    if math.isnan(run.img_per_s):
+        return 1.0 / run.published_efficiency
+    return run.workers * run.batch_size / run.img_per_s
 
 
-def work_of(row: dict[Any, Any]) -> tuple[Any, ...]:
+def work_of(run: Result) -> tuple[Hashable, ...]:
     """What one worker does in a step, where and with which software."""
-    return tuple(row[name] for name in ("system", "software", *WORK))
+    return tuple(getattr(run, name) for name in ("system", "software", *WORK))
 
 
-def _observation(row: dict[Any, Any], singles: dict[Hashable, float], usual: float) -> Observation:
-    relative = math.isnan(row["img_per_s"])
-    own = (row["backend"], row["transport"], row["work"])
+def _observation(one: _Fit, singles: dict[Hashable, float], usual: float) -> Observation:
+    run = one.run
+    relative = math.isnan(run.img_per_s)
+    own = (run.backend, run.transport, one.work)
     # What a published table says that it searched was won against the other strategy with as many servers.
-    lost = LOST.get(row["backend"]) if SEARCHED in row["note"] and row["workers"] > 1 else None
+    lost = LOST.get(run.backend) if SEARCHED in run.note and run.workers > 1 else None
     return Observation(
-        backend=row["backend"],
-        model=row["model"],
-        image_size=row["image_size"],
-        law=row["law"],
-        nodes=row["nodes"] or row["workers"],  # a table of efficiencies does not say
-        workers=row["workers"],
-        ps=row["ps"],
-        batch=row["batch_size"],
-        step_s=row["step_s"],
-        single_s=1.0 if relative else singles.get(own, singles.get(row["work"])),
-        work=row["work"],
-        error=_error(row, usual),
+        backend=run.backend,
+        model=run.model,
+        image_size=run.image_size,
+        law=one.law,
+        nodes=run.nodes or run.workers,  # a table of efficiencies does not say
+        workers=run.workers,
+        ps=run.ps,
+        batch=run.batch_size,
+        step_s=one.step_s,
+        single_s=1.0 if relative else singles.get(own, singles.get(one.work)),
+        work=one.work,
+        error=_error(run, usual),
         relative=relative,
-        published=row["origin"] == "published",
-        beaten=(_law_of(row | {"backend": lost}),) if lost else (),
+        published=not run.measured,
+        beaten=(_law_of(replace(run, backend=lost)),) if lost else (),
     )
 
 
-def _usual_spread(rows: list[dict[Any, Any]]) -> float:
+def _usual_spread(runs: Sequence[Result]) -> float:
     """The relative standard deviation of our own repeats, of all configurations together; 0 where nothing was repeated."""
-    repeated = [row for row in rows if row["origin"] != "published" and len(row["values"]) > 1]
-    squares = sum((len(row["values"]) - 1) * _relative(row) ** 2 for row in repeated)
-    freedom = sum(len(row["values"]) - 1 for row in repeated)
+    repeated = [run for run in runs if run.measured and len(run.values) > 1]
+    squares = sum((len(run.values) - 1) * _relative(run) ** 2 for run in repeated)
+    freedom = sum(len(run.values) - 1 for run in repeated)
     return math.sqrt(squares / freedom) if freedom else 0.0
 
 
-def _relative(row: dict[Any, Any]) -> float:
-    return float(row["stdev"] / row["img_per_s"]) if row["stdev"] > 0 else 0.0
+def _relative(run: Result) -> float:
+    return run.stdev / run.img_per_s if run.stdev > 0 else 0.0
 
 
-def _error(row: dict[Any, Any], usual: float) -> float:
+def _error(run: Result, usual: float) -> float:
     """Repeats of ours are independent. Few of them say little about their spread: it counts together with the ``usual`` one
     of the group, as if that were of ``USUAL`` degrees of freedom. A published standard deviation is taken as it is: of how
     many runs in how many allocations it is, few sources say.
     """
-    if row["origin"] == "published":
-        return math.hypot(LEAST_ERROR, _relative(row)) if row["stdev"] >= 0 else UNPUBLISHED
-    repeats = max(1, len(row["values"]))
-    variance = (USUAL * usual**2 + (repeats - 1) * _relative(row) ** 2) / (USUAL + repeats - 1)
+    if not run.measured:
+        return math.hypot(LEAST_ERROR, _relative(run)) if run.stdev >= 0 else UNPUBLISHED
+    repeats = max(1, len(run.values))
+    variance = (USUAL * usual**2 + (repeats - 1) * _relative(run) ** 2) / (USUAL + repeats - 1)
     return math.hypot(LEAST_ERROR, math.sqrt(variance / repeats))
 
 
-def _law_of(row: dict[Any, Any]) -> Law:
-    law_ = law_for(row["backend"], row["model"], row["image_size"] or None, row["ps"], row["options"])
-    return of_2017(law_) if row["origin"] == "published" else law_
+def _law_of(run: Result) -> Law:
+    law_ = law_for(run.backend, run.model, run.image_size or None, run.ps, run.tuned)
+    return law_ if run.measured else of_2017(law_)
 
 
 @lru_cache(maxsize=65536)

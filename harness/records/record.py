@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
@@ -26,6 +26,7 @@ from harness.files import write_atomically
 Status = Literal["completed", "failed", "interrupted"]
 
 RAW = "raw.json"
+ALONE = "within "  # begins the name of an allocation in which a run took no turns with others
 NOT_SEEN = "what all ranks report together does not follow from the report of each"
 # Of a folder of run directories: what their records do not say of the system, such as a limit of its links.
 SYSTEM = "system.txt"
@@ -154,13 +155,12 @@ class AnyRecord(Frozen):
         Raises InvalidInput with one line.
         """
         file = path / cls.file_name if path.is_dir() else path
-        raw_file = file.resolve().with_name(RAW)
         try:
             data = file.read_bytes()
             unchanged = is_sealed(data)
             if unchanged and figures and believing_seals:
                 return cls.model_validate_json(data[: -_RAW_BYTES - _SEAL_BYTES] + b"\n}", context=SEALED)
-            content, raw = json.loads(data), raw_file.read_bytes()
+            content, raw = json.loads(data), file.resolve().with_name(RAW).read_bytes()
             digests = [content.pop(name, "") for name in ("raw", "seal")]
             unchanged = unchanged and digests[0].encode() == digest(raw)
             record = cls.model_validate(
@@ -297,15 +297,7 @@ def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[
         raise ValueError(f"{name} does not pass {', '.join(dict.fromkeys(failed))}")
 
 
-class RecordFile(NamedTuple):
-    """A record's file, and what tells whether it has changed since it was read. 100,000 Paths would cost a second."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-
-def search(path: Path, names: Sequence[str]) -> Iterator[RecordFile]:
+def search(path: Path, names: Sequence[str]) -> Iterator[str]:
     """The files at or below ``path`` with one of these ``names``, in no particular order.
 
     Folders below one with a record are a run's own and are not looked at, nor are hidden ones: results of 100,000 runs are
@@ -314,8 +306,8 @@ def search(path: Path, names: Sequence[str]) -> Iterator[RecordFile]:
     """
     try:
         if not path.is_dir():
-            status = path.stat()
-            yield RecordFile(str(path), status.st_size, status.st_mtime_ns)
+            path.stat()
+            yield str(path)
             return
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
@@ -324,13 +316,12 @@ def search(path: Path, names: Sequence[str]) -> Iterator[RecordFile]:
         folder = folders.pop()
         for file in (f"{folder}/{name}" for name in names):
             try:
-                status = os.stat(file)  # noqa: PTH116 (a Path costs more than the call)
+                os.stat(file)  # noqa: PTH116 (100,000 Paths would cost a second)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError:
-                yield RecordFile(file, 0, 0)
-            else:
-                yield RecordFile(file, status.st_size, status.st_mtime_ns)
+                pass
+            yield file
             break
         else:
             try:
@@ -339,4 +330,4 @@ def search(path: Path, names: Sequence[str]) -> Iterator[RecordFile]:
             except FileNotFoundError:  # gone meanwhile
                 continue
             except OSError:
-                yield RecordFile(folder, 0, 0)
+                yield folder

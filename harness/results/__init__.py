@@ -1,6 +1,6 @@
-"""Everything that is known, measured and published, as DataFrames."""
+"""Everything that is known, measured and published."""
 
-from harness.results.rows import COLUMNS
+from harness.results.result import Result
 from harness.results.sources import load
 
-__all__ = ["COLUMNS", "load"]
+__all__ = ["Result", "load"]

@@ -27,7 +27,7 @@ from harness.records.measurement import Record
 from harness.records.record import RAW
 
 if TYPE_CHECKING:
-    import pandas
+    from harness.results.result import Result
 
 METADATA = "baseline.json"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -61,18 +61,18 @@ def find(name: str) -> Path | None:
     return saved if NAME.fullmatch(name) and saved.is_dir() else None
 
 
-def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = "", replace: bool = False) -> Baseline:
-    """Copy the records of the completed ones of ``runs``, kernels beside them, from ``sources`` into a new baseline.
+def save(name: str, runs: Sequence[Result], sources: Sequence[str], note: str = "", replace: bool = False) -> Baseline:
+    """Copy the records of the completed ones of ``runs``, of any kind, from ``sources`` into a new baseline.
 
     Whole or not at all. Raises InvalidInput for a name that no baseline can have, or that one has, unless that is to be
     replaced; for runs without a number; and for a folder that cannot be written.
     """
     check_new(name, replace)
-    if len(runs) and (runs["origin"] != "measured").any():
+    if not all(run.measured for run in runs):
         raise InvalidInput("published figures have no records to save; `reference` needs no baseline")
-    runs = runs[~runs["id"].duplicated()]  # a kernel's run has a row for each size
-    completed = runs[runs["status"] == "completed"]
-    if not len(completed):
+    by_id = {run.id: run for run in reversed(runs)}  # a kernel's run has a result for each size
+    completed = [run for run in reversed(by_id.values()) if run.completed]
+    if not completed:
         raise InvalidInput(f"{', '.join(map(str, sources))}: no completed record, so nothing to compare with later")
     baseline = Baseline(
         schema="harness.baseline/1",
@@ -82,7 +82,7 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
         sources=[str(source) for source in sources],
         note=note,
         records=len(completed),
-        without_number=len(runs) - len(completed),
+        without_number=len(by_id) - len(completed),
     )
     with _writing(f"cannot save baseline {name}"):
         target = folder() / baseline.name
@@ -90,11 +90,11 @@ def save(name: str, runs: pandas.DataFrame, sources: Sequence[str], note: str = 
         prefix = f".{baseline.name}-"
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix, ignore_cleanup_errors=True) as made:
             new, old = Path(made) / "new", Path(made) / "old"
-            for run, source in zip(completed["id"], completed["source"], strict=True):
-                (new / run).mkdir(parents=True)
-                kind = KernelRecord if Path(source).name == KernelRecord.file_name else Record
-                shutil.copyfile(source, new / run / kind.file_name)
-                shutil.copyfile(Path(source).resolve().with_name(RAW), new / run / RAW)
+            for run in completed:
+                (new / run.id).mkdir(parents=True)
+                kind = KernelRecord if run.kernel else Record
+                shutil.copyfile(run.source, new / run.id / kind.file_name)
+                shutil.copyfile(Path(run.source).resolve().with_name(RAW), new / run.id / RAW)
             (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
             if target.exists():
                 target.rename(old)

@@ -7,9 +7,10 @@ published. A table of throughputs needs system, backend, nodes and img_per_s; ``
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -18,11 +19,7 @@ from harness.core.statistics import summarise
 from harness.core.text import did_you_mean
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
-from harness.results.rows import as_backends_say
-from harness.results.rows import frame as result_rows
-
-if TYPE_CHECKING:
-    import pandas
+from harness.results.result import Result, of_backend
 
 FOLDER = part("reference")
 
@@ -62,21 +59,21 @@ class Row(BaseModel):
     note: str = ""
 
     def result(self, backend: str = "") -> dict[str, Any]:
-        """The row as a result, by the names of ``rows.COLUMNS``.
+        """The fields of a ``Result`` that the row has.
 
         ``backend`` distributed the training. Where a table does not say, servers tell which it was, else the toolkit that
         is named first: ``tensorflow`` of ``TensorFlow 1.7, Horovod 0.15.1``.
         """
         toolkit = self.framework.partition(" ")[0].lower()
         backend = backend.lower().replace("-", "_") or ("parameter_server" if self.num_ps else toolkit)
-        return self.model_dump(by_alias=True) | {
+        dumped = self.model_dump(by_alias=True, exclude={"strategy", "job"})
+        fields = {"rate" if name == "img_per_s" else name: it for name, it in dumped.items() if it is not None}
+        return fields | {
             "origin": "published",
-            "status": "completed",
             "processor": self.system,
             "backend": backend,
+            **of_backend(backend, self.num_ps or 0, {}),
             "framework": "" if toolkit == backend else toolkit,
-            "options": "{}",
-            "environment": "{}",
         }
 
 
@@ -194,26 +191,25 @@ def select(text: str = "") -> list[Row]:
     return selected
 
 
-def frame(rows: Sequence[Row]) -> pandas.DataFrame:
+def results(rows: Sequence[Row]) -> list[Result]:
     """``rows`` as results. Throughputs that are equal in all else are repeats of one."""
     repeats: dict[Row, list[Row]] = {}
     for row in rows:
         repeats.setdefault(
             row.model_copy(update={"img_per_s": 1.0, "job": ""}) if isinstance(row, Throughput) else row, []
         ).append(row)
-    results = []
+    found = []
     for number, alike in enumerate(repeats.values()):
-        result = alike[0].result()
-        result.pop("job", None)
+        fields = alike[0].result()
         if len(alike) > 1 and isinstance(alike[0], Throughput):
             every = [row for row in alike if isinstance(row, Throughput)]
             summary = summarise([row.img_per_s for row in every])
             # No two contenders share a job: nothing says that they took turns.
-            result["jobs"] = [f"{row.source} {number} {row.job}" for row in every]
-            result |= {"img_per_s": summary.mean, "values": list(summary.values)}
-            result |= {"stdev": summary.stdev, "ci95": summary.ci95}
-        results.append(result)
-    return as_backends_say(result_rows(results))
+            fields["jobs"] = tuple(f"{row.source} {number} {row.job}" for row in every)
+            fields |= {"rate": summary.mean, "values": summary.values}
+            fields |= {"stdev": summary.stdev, "ci95": summary.ci95}
+        found.append(Result(**fields))
+    return found
 
 
 def groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -221,16 +217,17 @@ def groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
     ``what`` is "img/s" or "efficiency"; ``data`` are "synthetic" and "real", as far as that is known.
     """
-    results = frame(rows)
-    results["what"] = results["img_per_s"].notna().map({True: "img/s", False: "efficiency"})
-    names = ["system", "software", "model", "source", "what"]
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for each in results(rows):
+        what = "efficiency" if math.isnan(each.rate) else "img/s"
+        groups.setdefault((each.system, each.software, each.model, each.source, what), []).append(each)
     return [
-        dict(zip(names, key, strict=True))
+        dict(zip(("system", "software", "model", "source", "what"), key, strict=True))
         | {
-            "backends": sorted(set(alike["backend"])),
-            "data": sorted(set(alike["data"]) - {""}, reverse=True),
-            "workers": sorted(set(alike["workers"].tolist())),
+            "backends": sorted({each.backend for each in alike}),
+            "data": sorted({each.data for each in alike} - {""}, reverse=True),
+            "workers": sorted({each.workers for each in alike}),
             "rows": len(alike),
         }
-        for key, alike in results.groupby(names, sort=False)
+        for key, alike in groups.items()
     ]

@@ -15,22 +15,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.core.text import minute, plural
 from harness.errors import InvalidInput
+from harness.results.result import Result
 
-if TYPE_CHECKING:
-    import pandas
-
-    from harness.records.record import RecordFile
-
-LOCAL = "local"  # the site of what no site's profile was used for
 _BEFORE_NOW = re.compile(r"now(?:-(\d+)([mhdw]))?")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST_NAMED = 5  # tags or sites
@@ -133,40 +126,29 @@ def at_time(source: str, now: datetime) -> str:
 
 
 class Selected:
-    """Applies selections, to records of one kind or several, and knows which of them have left nothing."""
+    """Applies selections, and knows which of them have left nothing."""
 
     def __init__(self) -> None:
-        # The files of records of any kind at or below a path, and all rows of a kind: several sources may be some of them.
-        self.found: dict[Path, list[RecordFile]] = {}
-        self.read: dict[tuple[Path, object], pandas.DataFrame] = {}
-        # By source: the records of a kind, where none of them is left.
-        self.outside: dict[str, list[pandas.DataFrame]] = defaultdict(list)
-        self._left: set[str] = set()
+        self.read: dict[Path, list[Result]] = {}  # all at or below a path, of which several sources may be some
+        self.outside: dict[str, list[Result]] = {}  # by source: all that it has, where nothing of it is left
 
-    def of(self, frame: pandas.DataFrame, source: str, selection: Selection | None) -> pandas.DataFrame:
-        """The rows of ``frame``, all those of a kind in ``source``, that meet the conditions."""
+    def of(self, results: list[Result], source: str, selection: Selection | None) -> list[Result]:
+        """The ``results``, all those in ``source``, that meet the conditions."""
         if selection is None:
-            return frame
-        rows = zip(frame["started"], frame["tag"], frame["site"], strict=True)
-        left = frame.loc[[selection.holds(*row) for row in rows]]
-        if len(left):
-            self._left.add(source)
-        elif len(frame):
-            self.outside[source].append(frame[["id", "started", "tag", "site"]].drop_duplicates("id"))
+            return results
+        left = [result for result in results if selection.holds(result.started, result.tag, result.site)]
+        if results and not left:
+            self.outside[source] = results
         return left
 
     def check(self) -> None:
         """Raise InvalidInput, which says what there is, for a source whose selection has left none of its records."""
-        import pandas
-
-        for source, frames in self.outside.items():
-            if source not in self._left:
-                records = pandas.concat(frames)
-                first, last = (minute(time) for time in (records["started"].min(), records["started"].max()))
-                known = [f"started {first} to {last} UTC"]
-                for name in ("tag", "site"):
-                    if values := sorted(set(records[name]) - {""}):
-                        more = [*values[:_MOST_NAMED], *(["…"] if len(values) > _MOST_NAMED else [])]
-                        known.append(f"{name}s: {', '.join(more)}")
-                count = plural(len(records), "record")
-                raise InvalidInput(f"'{source}' leaves none of {count} ({'; '.join(known)})")
+        for source, results in self.outside.items():
+            times = [result.started for result in results]
+            known = [f"started {minute(min(times))} to {minute(max(times))} UTC"]
+            for name in ("tag", "site"):
+                if values := sorted({getattr(result, name) for result in results} - {""}):
+                    more = [*values[:_MOST_NAMED], *(["…"] if len(values) > _MOST_NAMED else [])]
+                    known.append(f"{name}s: {', '.join(more)}")
+            count = plural(len({result.id for result in results}), "record")
+            raise InvalidInput(f"'{source}' leaves none of {count} ({'; '.join(known)})")

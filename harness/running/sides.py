@@ -356,9 +356,8 @@ def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ..
     found: list[dict[int, tuple[float, ...]]] = []
     if not folder.is_dir():
         return found
-    for file in search(folder, [first.RECORD.file_name]):
+    for path in map(Path, search(folder, [first.RECORD.file_name])):
         with suppress(OSError, ValueError, InvalidInput):  # what cannot be read says nothing
-            path = Path(file.path)
             if _measured(path.with_name(SPEC).read_text()) in wanted:
                 record = first.RECORD.read(path)
                 if record.site == first.site_name and (

@@ -35,7 +35,7 @@ def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for path in paths:
-        below = sorted(Path(file.path).parent for file in search(path, [note])) if path.is_dir() else []
+        below = sorted(Path(file).parent for file in search(path, [note])) if path.is_dir() else []
         if not below:
             raise InvalidInput(f"{path}: no run{' of a batch job' if note == SUBMISSION else ''} at or below it")
         found |= {folder.resolve(): folder for folder in below}

@@ -10,11 +10,9 @@ was then taken to be typical of many-to-many traffic. Parameters come in order w
 from __future__ import annotations
 
 import csv
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from measure import FILES, Table, parts
 
@@ -25,6 +23,7 @@ from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.prediction.law import law, profile
 from harness.prediction.parameters import PAYLOAD, Parameters
+from harness.results import Result
 from harness.running.study import Study, StudyPoint, labels
 
 COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
@@ -56,11 +55,11 @@ def points(name: str, tables: Sequence[Table]) -> list[StudyPoint]:
     return Study.model_validate({"name": name, "matrix": tables}).points(lambda _: "cpu")
 
 
-def of_row(row: Any) -> tuple[RunSpec, float]:
-    """The spec of a run in a row of ``results.load``, and the rate of its links in GB/s. Raises InvalidInput."""
-    if not (links := re.search(r"links of ([\d.]+) GB/s", row.system)):
-        raise InvalidInput(f"{row.source}: its links have no rate")
-    spec = json.loads(row.spec) | {"dilation": row.dilation, "device": row.device, "steps": int(row.steps)}
+def of_run(run: Result) -> tuple[RunSpec, float]:
+    """The spec of a run, and the rate of its links in GB/s. Raises InvalidInput."""
+    if not (links := re.search(r"links of ([\d.]+) GB/s", run.system)):
+        raise InvalidInput(f"{run.source}: its links have no rate")
+    spec = {**run.spec, "dilation": run.dilation, "device": run.device, "steps": run.steps}
     return RunSpec.model_validate(spec), float(links[1])
 
 

@@ -20,7 +20,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from measure import FILES, HERE, parts
 from predictions import by_law, complete
@@ -133,9 +133,9 @@ class Published(NamedTuple):
 @cache
 def published_2017() -> dict[int, Published]:
     """By nodes: of TensorFlow 1.1, synthetic images, 64 per node and step (results/reference)."""
-    every: Any = results.load(["reference:daint"])
-    servers = every[(every["software"] == "TensorFlow 1.1.0") & (every["data"] == "synthetic")]
-    return {run.nodes: Published(run.ps, run.workers * run.batch_size / run.img_per_s) for run in servers.itertuples()}
+    every = results.load(["reference:daint"])
+    servers = [run for run in every if (run.software, run.data) == ("TensorFlow 1.1.0", "synthetic")]
+    return {run.nodes: Published(run.ps, run.workers * run.batch_size / run.img_per_s) for run in servers}
 
 
 class Cell(NamedTuple):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from measure import CLUSTER, EXPERIMENTS, HARNESS, ROOT, Part, parts, without_names
-from predictions import complete, of_row, points
+from predictions import complete, of_run, points
 
 from harness import results
 from harness.core.emulation import emulation
@@ -33,7 +32,7 @@ from harness.core.spec import RunSpec
 from harness.prediction import basis, forecast
 from harness.prediction.parameters import PAYLOAD
 from harness.records.kernel import KernelRecord
-from harness.results import kernels
+from harness.results import Result
 
 HERE = Path(__file__).parent
 STUDY, PREDICTIONS = HERE / "unfitted.toml", HERE / "unfitted.csv"
@@ -81,24 +80,22 @@ def named(spec: RunSpec) -> str:
 
 
 @cache
-def carried(rate: float) -> Any:
-    return kernels.load([NETWORKS / f"{rate:g}MBps"])
+def carried(rate: float) -> Sequence[Result]:
+    return results.load([NETWORKS / f"{rate:g}MBps"])
 
 
 @cache
-def alone() -> Any:
-    """Runs on one worker, with the ``window`` of each."""
-    runs = results.load([ALONE])
-    return runs.assign(window=[json.loads(options).get("window") for options in runs["options"]])
+def alone() -> Sequence[Result]:
+    """Runs on one worker."""
+    return results.load([ALONE])
 
 
 def predicted(part: Part, spec: RunSpec) -> tuple[forecast.Prediction, float]:
     """What `harness predict` says, and one worker's step (s)."""
-    what, ones = forecast.described(spec.model_copy(update={"device": "auto"})), alone()
-    alike = (ones["backend"] == spec.backend) & (ones["transport"] == spec.transport)
-    if "window" in spec.options:
-        alike &= ones["window"] == spec.options["window"]
-    single, *_ = basis.alone(ones[alike], what)
+    what = forecast.described(spec.model_copy(update={"device": "auto"}))
+    way = (spec.backend, spec.transport, spec.options.get("window"))
+    alike = [run for run in alone() if (run.backend, run.transport, run.options.get("window")) == way]
+    single, *_ = basis.alone(alike, what)
     links, dilation = part.links.rate, part.links.dilation
     start = basis.Start(
         spec.transport, spec.device, single, kernels=carried(links / dilation * 1000), dilation=dilation
@@ -185,9 +182,8 @@ def analyse(records: Path) -> int:
 def measured(records: Path) -> list[dict[str, Any]]:
     """Every prediction with that of two lines, and with the step that was measured, None where there is none."""
     steps = {}
-    run: Any
-    for run in results.load([records]).itertuples():
-        spec, rate = of_row(run)
+    for run in results.load([records]):
+        spec, rate = of_run(run)
         at = (rate, f"{spec.dilation:g}", spec.model, spec.nodes, named(spec))
         steps[at] = spec.workers * spec.batch_size / run.img_per_s
     specs = {(part.links.rate, identity): spec for part, identity, spec in asked()}

@@ -19,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas
-
 from harness import results
 from harness.analysis import verdict as verdicts
 from harness.core.exchange import bytes_per_server, place
@@ -36,6 +34,7 @@ from harness.prediction.forecast import Basis, Prediction, What
 from harness.prediction.holdout import HeldOut, condition, hold_out
 from harness.prediction.observations import Observation, groups, informative
 from harness.report.text import verdict as verdict_report
+from harness.results import Result
 
 ROOT = Path(__file__).parents[2]
 STEADY = "results/experiments/steady"
@@ -65,7 +64,7 @@ GOAL_ALL = 0.03
 RISING = 0.6  # correlation of errors with the logarithm of the size
 
 
-def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+def page(published: Sequence[Result], experiments: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The page as Markdown, from published results and from analyses of experiments (see ``analyses``)."""
     commands: list[str] = []
 
@@ -75,7 +74,7 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
             commands.append(command)
         return f"[^{commands.index(command) + 1}]"
 
-    known = {(group.key.system, group.key.software): group for group in groups(frame)[0]}
+    known = {(group.key.system, group.key.software): group for group in groups(published)[0]}
 
     @cache
     def fit(system: str, software: str = TF_2017) -> Fit:
@@ -88,7 +87,7 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
 
     @cache
     def start_on(system: str, what: What, transport: str | None = None) -> Basis:
-        return basis(frame[frame["system"] == system], what, Start(transport))
+        return basis([run for run in published if run.system == system], what, Start(transport))
 
     def start(way: str) -> Basis:
         return start_on(DAINT, *WAYS[way])
@@ -160,7 +159,7 @@ def page(frame: pandas.DataFrame, experiments: Mapping[str, Mapping[str, Any]] |
         for strategy in ("greedy", "round_robin")
     )
     of_servers, over_mpi, over_nccl = [fit(system) for system in SYSTEMS], fit_over("mpi"), fit_over("nccl")
-    verdict = verdicts.verdict(frame[frame["system"] == DAINT])
+    verdict = verdicts.verdict([run for run in published if run.system == DAINT])
     cori = next(group for group in known.values() if group.key.system == CORI)
     in_no_order = replace(start("servers"), draws=None)
     in_no_order = replace(in_no_order, parameters=replace(in_no_order.parameters, ordered=0.0))
@@ -260,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     action.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write  [default: print]")
     action.add_argument("--check", type=Path, metavar="FILE", help="exit with 1 if FILE is not what would be written")
     options = parser.parse_args(argv)
-    text = page(results.load(["reference"], status=None), analyses(options.folders))
+    text = page(results.load(["reference"]), analyses(options.folders))
     if options.check:
         if not same(options.check.read_text(encoding="utf-8"), text):
             raise HarnessError(f"{options.check}: is out of date; `{COMMAND}` writes it anew")

@@ -100,7 +100,7 @@ def report() -> Path:
 
     def make(folder: Path) -> None:
         sources = [str(made.save(folder / "records", sample.everything(random.Random(1)))), "reference"]
-        write(assemble.page(results.load(sources, status=None), sources, "now"), folder / "report.html")
+        write(assemble.page(results.load(sources), sources, "now"), folder / "report.html")
 
     return once("report", make) / "report.html"
 

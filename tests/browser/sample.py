@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pandas
-
 from harness import results
 from harness.records import measurement as records
 from harness.records.measurement import Record
+from harness.results import Result
 from tests import made
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -98,29 +98,31 @@ def everything(random_: random.Random) -> Iterator[Record]:
     yield from failures()
 
 
-def many(folder: Path, random_: random.Random, count: int) -> pandas.DataFrame:
-    """Rows of ``count`` runs, as ``results.load`` gives them: the runs of a study, done again and again.
+def many(folder: Path, random_: random.Random, count: int) -> list[Result]:
+    """``count`` results: the runs of a study, done again and again.
 
     The records of the repetitions are links to those of the first time.
     """
     first = made.save(folder / "first", study(random_, sizes=(1, 2, 4, 8, 16)))
-    frame = results.load([folder / "first"], status=None)
+    runs = results.load([folder / "first"])
     copies = []
-    for number in range(-(-count // len(frame))):
-        copy = frame.copy()
-        copy["id"] = [f"{name}-{number}" for name in frame["id"]]
-        copy["jobs"] = [[f"{job}-{number}" for job in jobs] for jobs in frame["jobs"]]
-        copy["source"] = [
-            str(folder / str(number) / Path(path).parent.name / "record.json") for path in frame["source"]
-        ]
-        started = [datetime.fromisoformat(time) + timedelta(days=number) for time in frame["started"]]
-        copy["started"] = [f"{time.isoformat(timespec='milliseconds')}" for time in started]
+    for number in range(-(-count // len(runs))):
         shift = 1 + 0.01 * random_.gauss(0, 1)
-        copy["img_per_s"] *= shift
-        copy["values"] = [[shift * value for value in values] for values in frame["values"]]
-        copies.append(copy)
+        for run in runs:
+            started = datetime.fromisoformat(run.started) + timedelta(days=number)
+            copies.append(
+                replace(
+                    run,
+                    id=f"{run.id}-{number}",
+                    jobs=tuple(f"{job}-{number}" for job in run.jobs),
+                    source=str(folder / str(number) / Path(run.source).parent.name / "record.json"),
+                    started=started.isoformat(timespec="milliseconds"),
+                    rate=shift * run.rate,
+                    values=tuple(shift * value for value in run.values),
+                )
+            )
         (folder / str(number)).symlink_to(first)
-    return pandas.concat(copies, ignore_index=True).head(count).sort_values(["started", "id"], ignore_index=True)
+    return sorted(copies[:count], key=lambda run: (run.started, run.id))
 
 
 def with_servers(nodes: int, ps: int) -> float:

@@ -439,7 +439,7 @@ def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
         made.record("pytorch", 3, (270.0, 271.0), site=HOSTILE, packages={"torch": HOSTILE}, hosts=["a", HOSTILE]),
     ]
     folder = made.save(tmp_path / "records", odd)
-    page = assemble.page(results.load([folder], status=None), [HOSTILE], "now", title=HOSTILE)
+    page = assemble.page(results.load([folder]), [HOSTILE], "now", title=HOSTILE)
     shown = show(write(page, tmp_path / "report.html"))
     assert shown.evaluate("document.title") == HOSTILE
     assert shown.page.locator("img, main b").count() == 0
@@ -451,7 +451,7 @@ def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
 
 def test_a_report_of_failed_runs_only_says_so_and_why(show: Open, tmp_path: Path) -> None:
     folder = made.save(tmp_path / "records", sample.failures())
-    page = assemble.page(results.load([folder], status=None), [str(folder)], "now")
+    page = assemble.page(results.load([folder]), [str(folder)], "now")
     shown = show(write(page, tmp_path / "report.html"))
     assert "None of the 4 runs has a number" in shown.page.locator("main").inner_text()
     assert "rank 3 on nid00003 exited with 137" in " ".join(cells(shown, "without-number", "reason"))

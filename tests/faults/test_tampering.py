@@ -80,7 +80,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "a better repeat": (lambda r: r["derived"]["img_per_s"]["values"].__setitem__(0, 1e6), NOT_DERIVED),
     "less jitter": (lambda r: r["derived"]["step_times"].update(jitter_s=0.0), NOT_DERIVED),
     "another formula": (
-        lambda r: r["derived"].update(formula="img_per_s/2: times two"),
+        lambda r: r["derived"].update(formula="img_per_s/3: times two"),
         f"derived.formula: must be {FORMULA!r}, or figures are not comparable",
     ),
     "no figures": (lambda r: r.update(derived=None), "a completed run has derived figures"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import results
+from harness.api import load
 from harness.core import statistics
 from harness.records import measurement
 from tests.conftest import FEW_STEPS, SMALLEST, Harness
@@ -40,8 +40,8 @@ def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harn
     assert kept.derived.steady
     rates = []
     for repeat, steady in zip(kept.repeats, kept.derived.steady, strict=True):
-        marks = [(rank.marks_s[steady.left_out], rank.marks_s[-1]) for rank in repeat.ranks]
-        period_s = max(last - first for first, last in marks) / (kept.spec.steps - steady.left_out)
+        first_s = max(rank.marks_s[steady.left_out] for rank in repeat.ranks)
+        period_s = (max(rank.marks_s[-1] for rank in repeat.ranks) - first_s) / (kept.spec.steps - steady.left_out)
         rates.append(2 * kept.spec.batch_size / period_s)
     assert math.isclose(kept.derived.img_per_s.mean, sum(rates) / 2)
 
@@ -49,14 +49,14 @@ def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harn
 def test_records_load_into_a_data_frame_without_the_runs_that_failed(harness: Harness, runs: Path) -> None:
     failed = harness("run", "--backend", "pytorch", *QUICK, "--learning-rate", "1e30", "--output", str(runs))
     assert failed.code == 1
-    frame = results.load([runs])
+    frame = load(runs)
     assert list(frame["status"]) == ["completed"]
     assert (
         frame.loc[0, "workers"] == 2
         and frame.loc[0, "img_per_s"] > 0
         and json.loads(frame.loc[0, "options"])["bucket_mb"] == 25
     )
-    everything = results.load([runs], status=None)
+    everything = load(runs, status=None)
     assert sorted(everything["status"]) == ["completed", "failed"]
     assert math.isnan(everything.set_index("status").loc["failed", "img_per_s"])
     table = harness("table", str(runs)).stdout

@@ -1,4 +1,4 @@
-"""Rows of ``results.load`` with chosen figures, for tests of what is made of rows. Nothing that measures is tested so."""
+"""Results with chosen figures, for tests of what is made of results. Nothing that measures is tested so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import pandas
-
-from harness.results import rows as result_rows
+from harness.results.result import Result
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 HOROVOD = {
@@ -17,15 +15,17 @@ HOROVOD = {
     "family": "toolkit",
     "software": "TensorFlow 2.16.1, Horovod 0.28.1",
     "transport": "mpi",
-    "options": '{"fusion_mb": 64}',
+    "options": {"fusion_mb": 64},
 }
-SERVERS = {"options": '{"placement": "greedy", "sync": "accumulate"}', "ps": 1}
+SERVERS = {"options": {"placement": "greedy", "sync": "accumulate"}, "ps": 1}
 CONTROL = {"backend": "multi_worker_mirrored", "family": "collectives"}
 _NUMBERS = itertools.count(1)
 
 
 def run(workers: int, img_per_s: Sequence[float] | float, **fields: Any) -> dict[str, Any]:
-    """One run with these throughputs of its repeats, or a published mean; parameter servers on daint:gpu unless told."""
+    """The fields of a result with these throughputs of its repeats, or a published mean; parameter servers on daint:gpu
+    unless told.
+    """
     values = list(img_per_s) if isinstance(img_per_s, Sequence) else []
     mean = sum(values) / len(values) if values else float(img_per_s)  # type: ignore[arg-type]
     number = next(_NUMBERS)
@@ -53,17 +53,14 @@ def run(workers: int, img_per_s: Sequence[float] | float, **fields: Any) -> dict
         "threads": 12,
         "warmup_steps": 10,
         "steps": 100,
-        "options": "{}",
-        "environment": "{}",
-        "img_per_s": mean,
+        "rate": mean,
         "ci95": math.nan,
-        "values": values,
-        "jobs": [f"{number}.{repeat}" for repeat in range(len(values))],  # each repeat in a job of its own
+        "values": tuple(values),
+        "jobs": tuple(f"{number}.{repeat}" for repeat in range(len(values))),  # each repeat in a job of its own
         "started": "2026-01-01T00:00:00.000+00:00",
     }
     return usual | fields
 
 
-def frame(rows: Iterable[dict[str, Any]]) -> pandas.DataFrame:
-    """Rows as a DataFrame."""
-    return result_rows.frame(list(rows))
+def listed(rows: Iterable[dict[str, Any]]) -> list[Result]:
+    return [Result(**row) for row in rows]

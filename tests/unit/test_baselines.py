@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import pandas
 import pytest
 
 from harness import results
@@ -18,7 +17,7 @@ from tests.conftest import Finished, Harness, run_harness
 
 def save(name: str, sources: Sequence[str], replace: bool = False) -> baselines.Baseline:
     """What `harness baseline save` does."""
-    return baselines.save(name, results.load(sources, status=None), sources, replace=replace)
+    return baselines.save(name, results.load(sources), sources, replace=replace)
 
 
 @pytest.fixture
@@ -149,7 +148,7 @@ def test_no_folder_but_one_on_the_shelf_is_a_baseline(shelf: Path, source: str) 
 @pytest.mark.parametrize("name", ["a/b", "../v1", ".v1", "-v1", "", "v 1", "v1\n", "reference", "naïve"])
 def test_a_name_that_is_none_is_refused(shelf: Path, name: str) -> None:
     for act in (
-        partial(baselines.save, name, pandas.DataFrame(), []),
+        partial(baselines.save, name, [], []),
         partial(baselines.get, name),
         partial(baselines.remove, name),
     ):

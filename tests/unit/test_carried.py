@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 
 from harness import models
@@ -14,34 +13,40 @@ from harness.errors import InvalidInput
 from harness.prediction import carried
 from harness.prediction.basis import Start, chosen
 from harness.prediction.forecast import What, at
-from harness.results import kernels, rows
+from harness.results import Result
 from tests.conftest import Harness
 
 RATE, MESSAGE_S = 1e8, 2e-4  # of a made network: bytes per second of a node, and what the smallest message takes
 SMALL, LARGE = 1024, 1 << 22
 
 
-def network(contention: float = 0.0, workers: int = 4) -> pandas.DataFrame:
+def network(contention: float = 0.0, workers: int = 4) -> list[Result]:
     """Kernels as they would be measured where bytes and messages take their time and nothing else does."""
-    made: list[dict[str, Any]] = []
+    made: list[Result] = []
 
     def add(kernel: str, backend: str, transport: str, ps: int, passes: float, messages: float, longer: float) -> None:
         for size in (SMALL, LARGE):
             seconds = (messages * MESSAGE_S if size == SMALL else passes * size / RATE) * longer
-            row = {"kernel": kernel, "backend": backend, "transport": transport, "ps": ps, "size": size}
-            row |= {"status": "completed", "nodes": workers, "workers": workers, "rate": size / seconds, "ci95": 0.0}
-            made.append(row | {"spec": json.dumps({"options": {"ps": ps, "ps_nodes": "shared"} if ps else {}})})
+            fields: dict[str, Any] = {
+                "kernel": kernel,
+                "backend": backend,
+                "transport": transport,
+                "ps": ps,
+                "size": size,
+            }
+            fields |= {"nodes": workers, "workers": workers, "rate": size / seconds, "ci95": 0.0}
+            made.append(Result(**fields, options={"ps_nodes": "shared"} if ps else {}))
 
     add("allreduce", "pytorch", "mpi", 0, 2 * (workers - 1) / workers, 2 * (workers - 1) / workers, 1)
     for kernel in ("incast", "outcast"):
         add(kernel, "parameter_server", "grpc", 1, workers - 1, workers - 1, 1)
         crowded = 1 + contention * (1 - 1 / (workers - 1))
         add(kernel, "parameter_server", "grpc", workers, (workers - 1) / workers, workers - 1, crowded)
-    return rows.frame(made, kernels.COLUMNS)
+    return made
 
 
-def typical(frame: pandas.DataFrame, *asked: Any) -> dict[str, float]:
-    return {name: prior.at(0.0) for name, prior in carried.priors(frame, *asked).items()}
+def typical(measured: list[Result], *asked: Any) -> dict[str, float]:
+    return {name: prior.at(0.0) for name, prior in carried.priors(measured, *asked).items()}
 
 
 def test_what_went_into_a_made_network_comes_out() -> None:
@@ -56,9 +61,9 @@ def test_what_went_into_a_made_network_comes_out() -> None:
 
 def test_several_servers_on_a_node_say_nothing_of_one_that_is_alone() -> None:
     of_one = network()
-    of_two = of_one.assign(rate=2 * of_one["rate"], options='{"ps_per_node": 2}')
+    of_two = [replace(each, rate=2 * each.rate, options={"ps_per_node": 2}) for each in of_one]
     asked = ("parameter_server", "grpc", True, 1.0)
-    assert typical(pandas.concat([of_two, of_one]), *asked) == typical(of_one, *asked)
+    assert typical([*of_two, *of_one], *asked) == typical(of_one, *asked)
 
 
 def test_a_device_whose_time_is_dilated_sees_a_faster_network() -> None:

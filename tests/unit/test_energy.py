@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -526,12 +527,12 @@ def test_the_best_tells_the_cheapest_from_the_fastest(saved: Path, harness: Harn
 
 def test_energy_of_unlike_parts_is_not_compared() -> None:
     rows = [
-        made_rows.run(2, [100.0, 101.0], energy=covers, joules_values=[1.0, 1.1], joules_per_image=1.05, **of)
+        made_rows.run(2, [100.0, 101.0], energy=covers, joules_values=[1.0, 1.1], joules=1.05, **of)
         for covers, of in ((COVERED, made_rows.HOROVOD), ("node (pm_counters)", made_rows.SERVERS))
     ]
-    (race,) = fastest.races(made_rows.frame(rows))
+    (race,) = fastest.races(made_rows.listed(rows))
     assert race.sizes[0].cheapest and len(race.sizes[0].cheapest.spent) == 1
-    assert "cheapest in energy" not in " ".join(words.answer([race], verdict(made_rows.frame(rows))))
+    assert "cheapest in energy" not in " ".join(words.answer([race], verdict(made_rows.listed(rows))))
 
 
 @pytest.mark.parametrize(
@@ -562,13 +563,13 @@ def test_energy_on_one_side_alone_is_noted(tmp_path: Path, harness: Harness) -> 
 
 
 def test_the_report_has_a_figure_of_each_kind_of_counter(saved: Path) -> None:
-    frame = results.load([saved], None)
-    (section,) = (each for each in assemble.sections(frame) if each.name == "energy")
+    runs = results.load([saved])
+    (section,) = (each for each in assemble.sections(runs) if each.name == "energy")
     (figure,) = section.figures
     assert figure.x.name == f"J/img of {COVERED}"
     assert {series.name: [(spot.x, spot.y) for spot in series.spots] for series in figure.series} == {
         "horovod tensorflow mpi": [(pytest.approx(2.0), pytest.approx(120.0))],
         "pytorch torch gloo": [(pytest.approx(1.0), pytest.approx(100.0))],
     }
-    without = frame.assign(energy="")
+    without = [replace(run, energy="") for run in runs]
     assert not [each for each in assemble.sections(without) if each.name == "energy"]

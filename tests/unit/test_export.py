@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import pandas
 import pytest
 
 from harness import environments, export, results
+from harness.api import load
 from harness.errors import InvalidInput
 from harness.export import tabular
+from harness.results.frame import OF_TRAININGS, kinds
 from tests import made
 from tests.conftest import ROOT, Harness
 
@@ -55,9 +58,9 @@ def written(source: Path | str, name: str, everything: bool = False, **more: Any
 
 
 def test_csv_read_by_pandas_is_the_table_that_was_written(runs: Path) -> None:
-    expected = results.load([runs], None)
+    expected = load(runs, status=None)
     options = pandas.DataFrame(list(map(json.loads, expected.pop("options"))))
-    kept_as_text = [name for name, kind in results.COLUMNS.items() if kind is str and name in expected]
+    kept_as_text = [name for name, kind in kinds(OF_TRAININGS).items() if kind is str and name in expected]
     found = pandas.read_csv(
         io.BytesIO(written(runs, "csv", everything=True)),
         dtype={name: str(kind) for name, kind in expected.dtypes.items() if name not in LISTS},
@@ -100,10 +103,11 @@ def test_json_has_null_for_what_is_missing_and_the_spec_as_an_object(runs: Path)
 
 
 def test_an_option_called_like_a_column_gets_a_column_of_its_own(runs: Path) -> None:
-    frame = results.load([runs])
-    frame["options"] = ['{"note": "mine", "level": 3}', '{"level": "high"}', "{}"]
+    options: list[dict[str, Any]] = [{"note": "mine", "level": 3}, {"level": "high"}, {}]
+    completed = [run for run in results.load([runs]) if run.completed]
+    varied = [replace(run, options=own) for run, own in zip(completed, options, strict=True)]
     stream = io.BytesIO()
-    tabular.parquet(export.Export(frame, Path("out.parquet")), stream)
+    tabular.parquet(export.Export(varied, Path("out.parquet")), stream)
     wide = pandas.read_parquet(stream)
     assert wide["option_note"].isna().tolist() == [False, True, True]
     assert wide["note"].tolist() == ["", "", ""]
@@ -187,8 +191,7 @@ def test_mlcommons_own_parser_reads_every_line_and_finds_each_repeats_throughput
     parsed, errors = mlperf_parser.parse_generator(io.StringIO(text))
     assert errors == [] and len(parsed) == len(text.splitlines())
     found = [line.value["value"]["throughput"] for line in parsed if line.key == "tracked_stats"]
-    frame = results.load([runs])
-    assert found == [value for values in frame["values"] for value in values]
+    assert found == [value for run in results.load([runs]) for value in run.values]
     assert [line.value["metadata"]["status"] for line in parsed if line.key == "run_stop"] == ["success"] * len(found)
 
 

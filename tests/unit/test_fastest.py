@@ -13,7 +13,7 @@ from harness.analysis.verdict import verdict
 from harness.report.text import fastest as words
 from harness.report.text import verdict as verdict_words
 from tests.conftest import Harness
-from tests.unit.made_rows import HOROVOD, SERVERS, frame, run
+from tests.unit.made_rows import HOROVOD, SERVERS, listed, run
 from tests.unit.simulated import most
 
 TORCH = {
@@ -35,12 +35,12 @@ def around(mean: float, noise: float = 0.01, count: int = 5, seed: int = 1) -> l
 
 
 def race(rows: Sequence[dict[str, Any]]) -> Race:
-    (only,) = races(frame(rows))
+    (only,) = races(listed(rows))
     return only
 
 
 def said(rows: Sequence[dict[str, Any]]) -> str:
-    return words.text(races(frame(rows)), verdict(frame(rows)))
+    return words.text(races(listed(rows)), verdict(listed(rows)))
 
 
 TWO = [
@@ -188,7 +188,7 @@ def test_bounds_have_the_digits_that_say_something(limits: tuple[float, float] |
 
 def test_what_else_was_compared_is_counted() -> None:
     rows = [run(2, around(100), **one, system=system) for one in (SERVERS, TORCH) for system in ("here", "there")]
-    found = races(frame(rows)), verdict(frame(rows))
+    found = races(listed(rows)), verdict(listed(rows))
     assert words.headline(*found).endswith(
         "`harness best` has 1 more comparison, of other systems, models, data or batches."
     )
@@ -197,7 +197,7 @@ def test_what_else_was_compared_is_counted() -> None:
 
 def test_unlike_runs_never_race() -> None:
     rows = [run(2, around(100), **SERVERS), run(2, around(200), **TORCH, batch_size=32)]
-    assert [len(one.sizes[0].standings) for one in races(frame(rows))] == [1, 1]
+    assert [len(one.sizes[0].standings) for one in races(listed(rows))] == [1, 1]
     asynchronous = [run(2, around(100), **SERVERS), run(2, around(200), **TORCH, training="sync=none")]
     assert [one.best.facets["backend"] for one in race(asynchronous).sizes] == ["parameter_server"]
 
@@ -227,13 +227,13 @@ def test_where_all_are_alike_a_winner_is_named_in_at_most_one_of_twenty_cases(co
         for number in range(contenders)
         for size in (1, 2)
     ]
-    found = races(frame(rows))
+    found = races(listed(rows))
     assert [[len(one.standings) for one in each.sizes] for each in found] == [[contenders] * 2] * count
     assert sum(any(one.decided for one in each.sizes) for each in found) <= most(0.05, count)
 
 
 def test_every_figure_is_there_for_scripts() -> None:
-    entered, judged = races(frame(TWO)), verdict(frame(TWO))
+    entered, judged = races(listed(TWO)), verdict(listed(TWO))
     printed = words.as_json(entered, judged)
     assert printed["answer"] == words.answer(entered, judged)
     last = printed["races"][0]["sizes"][-1]

@@ -6,7 +6,6 @@ There is no GPU where these tests run. What nvidia-smi prints is written by hand
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -26,9 +25,10 @@ from harness.errors import InvalidInput
 from harness.launch import local
 from harness.records import measurement
 from harness.records.measurement import Record
+from harness.records.record import seen_by
 from harness.report.text import comparison, kernels, outcomes, regression
-from harness.results import kernels as kernel_rows
 from harness.results import load
+from harness.results.result import of_kernel
 from harness.running.prepare import Place
 from harness.worker import gpus, machine
 from tests import made
@@ -272,7 +272,8 @@ def throttled(**fields: Any) -> Record:
     """A run whose first GPU was slowed down in its second repeat."""
     record = made.record("pytorch", **fields)
     record.repeats[1].ranks[0].evidence["gpu"] = gpus.summary(SAMPLES)
-    return record.model_copy(update={"derived": measurement.derive(record.spec, record.repeats)})
+    seen = measurement.window_seen_by(record.spec, record.repeats)
+    return record.model_copy(update={"derived": measurement.derive(record.spec, record.repeats), "seen": seen})
 
 
 def test_a_run_that_was_slowed_down_is_marked() -> None:
@@ -291,8 +292,9 @@ def test_trainings_and_kernels_that_were_slowed_down_are_marked() -> None:
     of.repeats[0].ranks[1].evidence["gpu"] = gpus.summary(SAMPLES)
     said = kernels.kernel(of, Path("kernel.json"))
     assert "THROTTLED  rank 1 in repeat 1: hardware slowdown in 1 of 3 samples" in said
-    (row,) = kernel_rows.of_record(of, "kernel.json")
-    assert json.loads(row["environment"])["machine gpu throttled by"] == "hardware slowdown, hardware thermal slowdown"
+    again = of.model_copy(update={"seen": seen_by([rank for repeat in of.repeats for rank in repeat.ranks])})
+    (result,) = of_kernel(again, "kernel.json")
+    assert result.environment["machine gpu throttled by"] == "hardware slowdown, hardware thermal slowdown"
 
 
 def test_results_say_which_run_was_slowed_down_and_a_regression_that_this_may_be_why(tmp_path: Path) -> None:

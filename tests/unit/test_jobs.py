@@ -18,8 +18,9 @@ from harness.analysis.regression import ASSUMED, compare
 from harness.analysis.verdict import verdict
 from harness.report.text import fastest as words
 from harness.report.text import regression as reports
+from harness.results.result import of_training
 from tests import made
-from tests.unit.made_rows import HOROVOD, SERVERS, frame, run
+from tests.unit.made_rows import HOROVOD, SERVERS, listed, run
 from tests.unit.simulated import least, most
 
 NEAR = [0.99, 0.995, 1.0, 1.005, 1.01]
@@ -36,12 +37,12 @@ def in_jobs(*jobs: str, rate: float = 100.0, **who: Any) -> dict[str, Any]:
 
 
 def race(*rows: dict[str, Any]) -> Race:
-    (only,) = races(frame(rows))
+    (only,) = races(listed(rows))
     return only
 
 
 def said(*rows: dict[str, Any]) -> str:
-    return " ".join(words.answer(races(frame(rows)), verdict(frame(rows))))
+    return " ".join(words.answer(races(listed(rows)), verdict(listed(rows))))
 
 
 # --- what a job is ----------------------------------------------------------------------------------
@@ -49,14 +50,14 @@ def said(*rows: dict[str, Any]) -> str:
 
 def test_a_run_without_a_batch_system_is_one_job(tmp_path: Path) -> None:
     record = made.record()
-    (jobs,) = results.load([made.save(tmp_path / "runs", [record])])["jobs"]
+    (jobs,) = (run.jobs for run in results.load([made.save(tmp_path / "runs", [record])]))
     assert list(jobs) == [record.id] * 3
 
 
 def test_each_repeat_says_its_batch_job_also_in_a_record_that_is_read_without_its_repeats(tmp_path: Path) -> None:
     record = made.record(apart=True)
     record.write(made.save(tmp_path / "runs", [record]) / record.id)
-    (jobs,) = results.load([tmp_path / "runs"])["jobs"]
+    (jobs,) = (run.jobs for run in results.load([tmp_path / "runs"]))
     assert list(jobs) == [repeat.job for repeat in record.repeats] and len(set(jobs)) == 3
 
 
@@ -64,7 +65,7 @@ def test_runs_within_a_users_allocation_are_one_job_without_turns(tmp_path: Path
     records = [made.record(backend, variables={"SLURM_JOB_ID": "7"}) for backend in ("pytorch", "horovod")]
     for record in records:
         record.write(made.save(tmp_path / "runs", [record]) / record.id)
-    jobs = results.load([tmp_path / "runs"])["jobs"]
+    jobs = [run.jobs for run in results.load([tmp_path / "runs"])]
     assert {job for its in jobs for job in its} == {"within 7"}
     sides = [[Sample.of(record.derived.img_per_s.values, its)] for record, its in zip(records, jobs, strict=True)
              if record.derived]  # fmt: skip
@@ -80,7 +81,7 @@ def test_published_repeats_are_of_one_job_unless_the_table_says_otherwise(tmp_pa
         "m,pytorch,2,91,2",
     ]
     (tmp_path / "own.csv").write_text("\n".join(lines))
-    jobs = {row.backend: row.jobs for row in results.load([tmp_path / "own.csv"]).itertuples()}
+    jobs = {run.backend: run.jobs for run in results.load([tmp_path / "own.csv"])}
     assert (len(set(jobs["horovod"])), len(set(jobs["pytorch"]))) == (1, 2)
 
 
@@ -132,11 +133,8 @@ def test_without_turns_two_samples_are_welchs_test_with_careful_degrees_of_freed
 def test_a_side_with_one_job_is_slower_only_beyond_what_jobs_are_assumed_to_differ_by() -> None:
     def judged(rate: float, *old: float) -> str:
         records = [made.record(img_per_s=times(each), day=day) for day, each in enumerate(old)]
-        frames = [
-            results.rows.as_backends_say(results.rows.frame([results.rows.row(each, each.id) for each in side]))
-            for side in (records, [made.record(img_per_s=times(rate), day=9)])
-        ]
-        found = compare(*frames)
+        old_and_new = (records, [made.record(img_per_s=times(rate), day=9)])
+        found = compare(*([of_training(each, each.id) for each in side] for side in old_and_new))
         assert "a side has one job" in reports.rule(found)
         return found.pairs[0].verdict
 

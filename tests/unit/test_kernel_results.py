@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from harness import api, kernels
 from harness.analysis.regression import ComparedResults, compare
+from harness.analysis.strong import with_efficiencies
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord, KernelRepeat, derive, judge
@@ -20,8 +22,9 @@ from harness.records.record import seen_by
 from harness.report.page import assemble, document, kernel_figures
 from harness.report.text import kernel_table
 from harness.report.text import regression as texts
-from harness.results import kernels as results
-from harness.results import load
+from harness.results import Result, load
+from harness.results.sources import kernels as kernels_of
+from harness.results.sources import trainings
 from harness.running.prepare import Place
 from harness.running.study import Study, labels
 from tests import made
@@ -76,8 +79,8 @@ def saved(folder: Path, *records: KernelRecord) -> Path:
     return folder
 
 
-def rows(folder: Path, *records: KernelRecord) -> pandas.DataFrame:
-    return results.load([saved(folder, *records)])
+def rows(folder: Path, *records: KernelRecord) -> list[Result]:
+    return load([saved(folder, *records)])
 
 
 # --- rows ---
@@ -85,42 +88,40 @@ def rows(folder: Path, *records: KernelRecord) -> pandas.DataFrame:
 
 def test_a_run_has_its_tag_in_a_column_as_soon_as_one_has_a_tag(tmp_path: Path) -> None:
     def headings(*records: KernelRecord) -> list[str]:
-        frame = results.load([saved(tmp_path / f"{len(records)}", *records)])
-        return [column.heading for column in kernel_table.table_of(frame).columns]
+        shown = rows(tmp_path / f"{len(records)}", *records)
+        return [column.heading for column in kernel_table.table_of(shown).columns]
 
     assert "tag" not in headings(measured())
     assert "tag" in headings(measured(), measured("cg").model_copy(update={"tag": "nightly"}))
 
 
 def test_a_size_is_a_row_with_its_figures(tmp_path: Path) -> None:
-    frame = rows(tmp_path, measured(sizes=(1024, 4096)))
-    assert list(frame["size"]) == [1024, 4096]
-    large = frame.iloc[1]
-    assert large["rate"] == pytest.approx(4096 / 1.1e-3, rel=1e-3)
-    assert large["bus_bytes_per_s"] == pytest.approx(large["rate"]), "2 (n − 1) / n of two ranks is 1"
-    assert large["p50_s"] == pytest.approx(1e-3) and len(large["values"]) == 3
-    assert (large["kernel"], large["unit"], large["system"]) == ("allreduce", "bytes/s", "daint:gpu")
-    assert json.loads(large["spec"])["size"] == 4096
+    small, large = rows(tmp_path, measured(sizes=(1024, 4096)))
+    assert (small.size, large.size) == (1024, 4096)
+    assert large.rate == pytest.approx(4096 / 1.1e-3, rel=1e-3)
+    assert large.bus_bytes_per_s == pytest.approx(large.rate), "2 (n − 1) / n of two ranks is 1"
+    assert large.p50_s == pytest.approx(1e-3) and len(large.values) == 3
+    assert (large.kernel, large.unit, large.system) == ("allreduce", "bytes/s", "daint:gpu")
+    assert large.spec["size"] == 4096
 
 
 def test_a_failed_run_has_its_sizes_and_no_figures(tmp_path: Path) -> None:
-    frame = rows(tmp_path, measured("alltoall", 3, sizes=(1000, 4096), status="failed"))
-    assert list(frame["size"]) == [996, 4092] and frame["rate"].isna().all()
-    assert set(frame["reason"]) == {"rank 1 on nid1 exited with 1"}
+    failed = rows(tmp_path, measured("alltoall", 3, sizes=(1000, 4096), status="failed"))
+    assert [each.size for each in failed] == [996, 4092] and all(math.isnan(each.rate) for each in failed)
+    assert {each.reason for each in failed} == {"rank 1 on nid1 exited with 1"}
 
 
 def test_kernels_and_img_per_s_stay_apart(tmp_path: Path) -> None:
     made.save(saved(tmp_path, measured()), [made.record()])
-    assert len(load([tmp_path], status=None)) == 1
-    assert len(results.load([tmp_path])) == 1
+    assert len(trainings(load([tmp_path]))) == len(kernels_of(load([tmp_path]))) == 1
     (file,) = tmp_path.glob("*/kernel.json")
-    assert load([file], status=None).empty and len(results.load([file])) == 1
-    assert results.load(["reference:daint"]).empty
+    assert not trainings(load([file])) and len(kernels_of(load([file]))) == 1
+    assert not kernels_of(load(["reference:daint"]))
 
 
 def test_a_run_in_two_sources_is_one_run(tmp_path: Path) -> None:
     saved(tmp_path, measured(sizes=(1024, 4096)))
-    assert len(results.load([tmp_path, *tmp_path.glob("*/kernel.json")])) == 2
+    assert len(load([tmp_path, *tmp_path.glob("*/kernel.json")])) == 2
 
 
 def test_a_history_is_of_each_size_in_its_own_unit_and_beside_that_of_trainings(
@@ -144,19 +145,17 @@ def test_strong_scaling_is_that_of_the_same_size_on_more_nodes(tmp_path: Path) -
     runs = [measured("cg", nodes, (time_s, time_s), (1024,)) for nodes, time_s in ((1, 8e-3), (2, 5e-3), (4, 4e-3))]
     other = measured("cg", 8, (1e-3, 1e-3), (2048,))
     messages = [measured("allreduce", nodes, (1e-3, 1e-3)) for nodes in (2, 4)]
-    frame = rows(tmp_path, *runs, other, *messages)
-    computed = frame[frame["kernel"] == "cg"].sort_values("workers")
-    assert results.efficiencies(frame)[computed.index].tolist() == pytest.approx(
-        [1, 0.8, 0.5, float("nan")], nan_ok=True
-    )
-    from_two = results.efficiencies(frame, 2)[computed.index].tolist()
-    assert from_two == pytest.approx([1.25, 1, 0.625, float("nan")], nan_ok=True)
-    assert results.efficiencies(frame)[frame["kernel"] == "allreduce"].isna().all()
+    every = rows(tmp_path, *runs, other, *messages)
+    computed = sorted((each for each in every if each.kernel == "cg"), key=lambda run: run.workers)
+    shares, from_two = with_efficiencies(every), with_efficiencies(every, 2)
+    assert [shares[run] for run in computed] == pytest.approx([1, 0.8, 0.5, math.nan], nan_ok=True)
+    assert [from_two[run] for run in computed] == pytest.approx([1.25, 1, 0.625, math.nan], nan_ok=True)
+    assert all(math.isnan(shares[run]) for run in every if run.kernel == "allreduce")
 
 
 def test_threads_that_change_with_the_nodes_of_one_machine_are_no_other_computation(tmp_path: Path) -> None:
-    frame = rows(tmp_path, measured("cg", 1, (8e-3,) * 2, threads=2), measured("cg", 2, (4e-3,) * 2, threads=1))
-    assert results.efficiencies(frame).tolist() == pytest.approx([1, 1])
+    both = rows(tmp_path, measured("cg", 1, (8e-3,) * 2, threads=2), measured("cg", 2, (4e-3,) * 2, threads=1))
+    assert [*with_efficiencies(both).values()] == pytest.approx([1, 1])
 
 
 # --- harness table ---
@@ -348,7 +347,7 @@ SLOWER = tuple(1.2 * time_s for time_s in FIVE)
 
 def compared(folder: Path, old: Sequence[KernelRecord], new: Sequence[KernelRecord]) -> ComparedResults:
     sides = [saved(folder / name, *those) for name, those in (("old", old), ("new", new))]
-    return compare(*(results.beside(*results.with_runs([side])) for side in sides))
+    return compare(*(load([side]) for side in sides))
 
 
 def test_python_compares_trainings_their_energy_and_kernels(tmp_path: Path) -> None:
@@ -470,10 +469,10 @@ def test_a_baseline_keeps_kernels(harness: Harness, tmp_path: Path, monkeypatch:
 
 def test_messages_have_a_curve_for_each_transport_over_their_sizes(tmp_path: Path) -> None:
     sizes = (1024, 4096)
-    frame = rows(
+    shown = rows(
         tmp_path, measured(sizes=sizes), measured(sizes=sizes, transport="mpi"), measured(nodes=4, sizes=sizes)
     )
-    (figure,) = kernel_figures.of(frame)
+    (figure,) = kernel_figures.of(shown)
     assert (figure.name, figure.x.scale, figure.y.scale, figure.y.name) == (
         "kernel-allreduce",
         "log",
@@ -491,8 +490,8 @@ def test_messages_have_a_curve_for_each_transport_over_their_sizes(tmp_path: Pat
 
 def test_what_computes_is_shown_over_nodes_if_it_was_measured_on_several(tmp_path: Path) -> None:
     both = [measured("cg", nodes, (8e-3 / nodes,) * 2, (64, 128)) for nodes in (1, 2)]
-    frame = rows(tmp_path, *both, measured("matmul", 2, sizes=(64, 128)))
-    cg, matmul = kernel_figures.of(frame)
+    shown = rows(tmp_path, *both, measured("matmul", 2, sizes=(64, 128)))
+    cg, matmul = kernel_figures.of(shown)
     assert (cg.x.name, matmul.x.name, cg.y.name) == ("nodes", "N", "Gflop/s")
     curves = [series for series in cg.series if series.kind == "curve"]
     assert [series.name.split(", ")[1] for series in curves] == ["N = 64", "N = 128"]
@@ -511,8 +510,7 @@ def test_one_rank_by_itself_has_no_point_on_the_bus(tmp_path: Path) -> None:
 
 
 def test_a_page_of_kernels_alone_has_one_section(tmp_path: Path) -> None:
-    frame = rows(tmp_path, measured(), measured(status="failed"))
-    page = assemble.page(load([tmp_path], status=None), ["runs"], "now", of_kernels=frame)
+    page = assemble.page(rows(tmp_path, measured(), measured(status="failed")), ["runs"], "now")
     (section,) = page.sections
     assert section.name == "kernels" and [figure.name for figure in section.figures] == ["kernel-allreduce"]
     assert page.title == "Kernels on daint:gpu" and page.facts["Kernels"] == "2 measured, 1 of them without a number"
@@ -523,9 +521,8 @@ def test_a_page_of_kernels_alone_has_one_section(tmp_path: Path) -> None:
 
 def test_kernels_on_a_page_of_training_change_nothing_of_it(tmp_path: Path) -> None:
     made.save(saved(tmp_path, measured()), [made.record(nodes=nodes) for nodes in (1, 2)])
-    frame = load([tmp_path], status=None)
-    alone = assemble.page(frame, ["runs"], "now")
-    page = assemble.page(frame, ["runs"], "now", of_kernels=results.load([tmp_path]))
+    every = load([tmp_path])
+    alone, page = assemble.page(trainings(every), ["runs"], "now"), assemble.page(every, ["runs"], "now")
     assert page.title == alone.title and page.sections[-1].name == "kernels"
     assert str(page.sections[:-1]) == str(alone.sections), "as text, for a NaN is not equal to itself"
     assert page.facts["Runs"] == "2 measured" and page.facts["Kernels"] == "1 measured"

@@ -15,12 +15,12 @@ from harness.environments import mpi
 from harness.errors import InvalidInput, RunFailed
 from harness.launch.pmix import PmixWorld
 from harness.report.text import comparison
-from harness.results.rows import with_libraries
+from harness.results.result import with_libraries
 from harness.running.study import Study, labels
 from harness.worker.job import Job
 from harness.worker.mpi import OWN_NAMES, check_mpi_world
 from tests.conftest import Harness
-from tests.unit.made_rows import HOROVOD, frame, run
+from tests.unit.made_rows import HOROVOD, listed, run
 
 INTEL, MPICH = "Intel(R) MPI Library 2021.18.1", "MPICH 5.0.2"
 OVER_MPI = ["--transport", "mpi", "--nodes", "2"]
@@ -172,9 +172,9 @@ def test_a_program_is_started_as_an_mpi_world_and_a_backend_with_its_library(har
 
 def test_a_table_says_which_library_a_row_had_where_there_are_several() -> None:
     runs = [run(2, [180.0, 181.0], **HOROVOD, mpi=library) for library in (MPICH, INTEL)]
-    text = comparison.runs(with_libraries(frame(runs)))
+    text = comparison.runs(with_libraries(listed(runs)))
     assert [line.split("  ")[-1].strip() for line in text.splitlines() if line.startswith("horovod")] == [INTEL, MPICH]
-    alone = comparison.runs(with_libraries(frame([run(2, [180.0, 181.0], **HOROVOD, mpi=MPICH)])))
+    alone = comparison.runs(with_libraries(listed([run(2, [180.0, 181.0], **HOROVOD, mpi=MPICH)])))
     assert MPICH not in alone
 
 
@@ -183,7 +183,7 @@ def test_the_answer_names_the_library_of_each_contender_where_there_are_several(
         run(2, [value, value + 0.1, value + 0.2], **HOROVOD, mpi=library)
         for library, value in ((MPICH, 180.0), (INTEL, 200.0))
     ]
-    assert "over Intel(R) MPI Library is fastest" in comparison.runs(with_libraries(frame(runs)))
+    assert "over Intel(R) MPI Library is fastest" in comparison.runs(with_libraries(listed(runs)))
 
 
 # --- PMIx's server ---

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 
-import pandas
 import pytest
 
 from harness import kernels, results
+from harness.api import load
 from harness.core.statistics import scaling_efficiency
 from harness.errors import InvalidInput
 from harness.report.page import figures, lines
 from harness.results import published
+from harness.results.frame import OF_TRAININGS
 from tests import made
 from tests.conftest import Harness
 
@@ -74,13 +76,13 @@ def test_the_systems_that_the_documentation_names_are_there() -> None:
 
 
 def test_no_configuration_is_there_twice() -> None:
-    frame = results.load(["reference"])
+    frame = load("reference")
     columns = ["source", "system", "software", "backend", "model", "data", "workers", "img_per_s"]
     assert not frame.duplicated(columns).any()
 
 
 def test_published_throughputs_scale_at_most_5_per_cent_better_than_ideally() -> None:
-    frame = results.load(["reference"])
+    frame = load("reference")
     for _, alike in frame[frame["img_per_s"].notna()].groupby(["source", "system", "model", "data"]):
         smallest = alike.loc[alike["workers"].idxmin()]
         for row in alike.itertuples():
@@ -90,7 +92,7 @@ def test_published_throughputs_scale_at_most_5_per_cent_better_than_ideally() ->
 
 def test_efficiencies_on_piz_daint_are_those_that_its_report_states() -> None:
     """80 % on 64 nodes and 52 % on 128, of synthetic data with parameter servers: the question that harness is made for."""
-    frame = results.load(["reference:internship report"])
+    frame = load("reference:internship report")
     daint = frame[frame["system"].str.contains("Piz Daint") & (frame["data"] == "synthetic")].set_index("workers")
     found = {n: scaling_efficiency(daint.img_per_s[n], n, daint.img_per_s[1], 1) for n in (64, 128)}
     assert found == pytest.approx({64: 0.80, 128: 0.52}, abs=0.005)
@@ -115,12 +117,12 @@ def test_the_list_of_references_says_how_to_use_them(harness: Harness) -> None:
 
 @pytest.mark.parametrize("text", ["daint", "DAINT", "Piz Daint"])
 def test_reference_with_a_text_selects_what_names_it_in_any_case(text: str) -> None:
-    assert set(results.load([f"reference:{text}"])["system"]) == {"Piz Daint XC50 P100"}
+    assert {each.system for each in results.load([f"reference:{text}"])} == {"Piz Daint XC50 P100"}
 
 
 def test_reference_selects_by_backend_framework_model_and_source_too() -> None:
     for text, column in (("horovod", "software"), ("vgg16", "model"), ("1712.09388", "source")):
-        assert results.load([f"reference:{text}"])[column].str.contains(text, case=False).all()
+        assert all(text in getattr(each, column).lower() for each in results.load([f"reference:{text}"]))
 
 
 def test_a_text_that_nothing_names_is_refused_with_the_systems_there_are() -> None:
@@ -136,31 +138,30 @@ def test_a_text_that_nothing_names_is_refused_with_the_systems_there_are() -> No
 
 def test_published_and_measured_results_have_the_same_columns_and_types(tmp_path: Path) -> None:
     runs = str(made.save(tmp_path / "runs", [made.record("parameter_server", 2, ps=2), made.record()]))
-    measured, taken, both = results.load([runs]), results.load(["reference"]), results.load([runs, "reference"])
-    assert list(measured) == list(taken) == list(both) == list(results.COLUMNS)
+    measured, taken, both = load(runs), load("reference"), load(runs, "reference")
+    assert list(measured) == list(taken) == list(both) == list(OF_TRAININGS)
     assert measured.dtypes.to_dict() == taken.dtypes.to_dict() == both.dtypes.to_dict()
     assert [name for name, kind in both.dtypes.items() if str(kind) == "object"] == ["values", "jobs", "joules_values"]
     assert len(both) == len(measured) + len(taken)
 
 
 def test_a_published_row_says_nothing_that_its_source_does_not(tmp_path: Path) -> None:
-    row = results.load([table(tmp_path / "own.csv", EFFICIENCY)]).iloc[0]
+    (row,) = results.load([table(tmp_path / "own.csv", EFFICIENCY)])
     assert (row.published_efficiency, row.workers, row.family) == (0.9, 256, "toolkit")
-    assert pandas.isna(row.img_per_s) and pandas.isna(row.stdev)
+    assert math.isnan(row.img_per_s) and math.isnan(row.stdev)
     assert (row.data, row.transport, row.nodes, row.batch_size, row.published_base) == ("", "", 0, 0, 0)
 
 
 def test_an_efficiency_may_tell_what_it_is_relative_to(tmp_path: Path) -> None:
     own = table(tmp_path / "own.csv", EFFICIENCY | {"base": "8"}, EFFICIENCY | {"base": ""})
-    assert results.load([own])["published_base"].tolist() == [8, 0]
-    caffe2 = results.load(["reference:facebook"]).iloc[0]
+    assert [each.published_base for each in results.load([own])] == [8, 0]
+    caffe2, *_ = results.load(["reference:facebook"])
     assert (caffe2.backend, caffe2.published_base, caffe2.note) == ("caffe2", 8, "relative to 8 GPUs")
 
 
 def test_devices_fill_nodes(tmp_path: Path) -> None:
     rows = results.load([table(tmp_path / "own.csv", *(THROUGHPUT | {"devices": n} for n in ("1", "2", "3", "8")))])
-    assert rows["nodes"].tolist() == [1, 1, 2, 4]
-    assert rows["devices_per_node"].tolist() == [1, 2, 2, 2]
+    assert [(row.nodes, row.devices_per_node) for row in rows] == [(1, 1), (1, 2), (2, 2), (4, 2)]
 
 
 # --- tables that people bring ---------------------------------------------------------------------
@@ -227,14 +228,14 @@ def test_what_is_no_table_of_published_measurements_is_refused(
 def test_system_backend_nodes_and_img_per_s_are_enough(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("system,backend,nodes,img_per_s\nMine,parameter-server,4,100\nMine,deepspeed,2,90.5\n")
-    servers, other = results.load([path]).to_dict("records")
-    assert (servers["backend"], servers["family"], servers["nodes"], servers["workers"]) == (
+    servers, other = results.load([path])
+    assert (servers.backend, servers.family, servers.nodes, servers.workers) == (
         *("parameter_server", "parameter_servers"),
         *(4, 4),
     )
-    assert (other["backend"], other["family"], other["img_per_s"]) == ("deepspeed", "toolkit", 90.5)
-    assert {other[name] for name in ("model", "transport", "data", "software")} == {""} and other["batch_size"] == 0
-    assert other["source"] == str(path)
+    assert (other.backend, other.family, other.img_per_s) == ("deepspeed", "toolkit", 90.5)
+    assert {other.model, other.transport, other.data, other.software} == {""} and other.batch_size == 0
+    assert other.source == str(path)
 
 
 def test_what_a_table_does_not_say_is_claimed_by_nobody(tmp_path: Path, harness: Harness) -> None:
@@ -261,17 +262,17 @@ def test_rows_that_differ_in_their_throughput_only_are_repeats(tmp_path: Path) -
         "system,backend,nodes,devices_per_node,img_per_s,stdev\n"
         "Mine,horovod,2,4,100,\nMine,horovod,2,4,110,\nMine,horovod,2,4,120,\nMine,horovod,4,4,200,3.5\n"
     )
-    repeated, once = results.load([path]).to_dict("records")
-    assert (repeated["values"], repeated["img_per_s"], repeated["stdev"]) == ([100.0, 110.0, 120.0], 110.0, 10.0)
-    assert repeated["ci95"] == pytest.approx(4.303 * 10 / 3**0.5, rel=1e-3)
-    assert (repeated["workers"], once["stdev"], len(once["values"])) == (8, 3.5, 0)
+    repeated, once = results.load([path])
+    assert (repeated.values, repeated.img_per_s, repeated.stdev) == ((100.0, 110.0, 120.0), 110.0, 10.0)
+    assert repeated.ci95 == pytest.approx(4.303 * 10 / 3**0.5, rel=1e-3)
+    assert (repeated.workers, once.stdev, len(once.values)) == (8, 3.5, 0)
 
 
 def test_the_template_is_a_table_with_every_column(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(harness("list", "csv-template").succeeded().stdout)
     rows = results.load([path])
-    assert len(rows) == 3 and rows["values"].map(len).tolist() == [0, 2, 0]
+    assert [len(row.values) for row in rows] == [0, 2, 0]
     known = {published._field(published.Throughput, name) for name in published.TEMPLATE.split("\n")[0].split(",")}
     assert known | {"devices"} == set(published.Throughput.model_fields)
 

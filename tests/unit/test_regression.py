@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,11 +16,9 @@ from harness.analysis import regression as regressions
 from harness.analysis.ratios import Sample
 from harness.analysis.regression import ALPHA, ComparedResults, Judgement, Rule, compare
 from harness.errors import InvalidInput
-from harness.records import measurement
 from harness.records.measurement import Record
 from harness.report.text import regression as report
-from harness.results.rows import as_backends_say, row
-from harness.results.rows import frame as frame_of
+from harness.results.result import Result, of_training
 from tests import made
 from tests.conftest import Finished, Harness, run_in_process
 from tests.unit.simulated import draws, least, most
@@ -43,8 +40,8 @@ def judge(
 apart = partial(made.record, apart=True)
 
 
-def of(*records: Record) -> object:
-    return as_backends_say(frame_of([row(one, Path(one.id) / measurement.Record.file_name) for one in records]))
+def of(*records: Record) -> list[Result]:
+    return [of_training(one, Path(one.id) / Record.file_name) for one in records]
 
 
 def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> ComparedResults:
@@ -345,8 +342,8 @@ def test_runs_of_new_that_are_in_old_count_in_old_only() -> None:
 # --- what may explain it --------------------------------------------------------------------------
 
 
-def environment(**values: str) -> list[str]:
-    return [json.dumps({name.replace("__", " "): value for name, value in values.items()})]
+def environment(**values: str) -> list[dict[str, str]]:
+    return [{name.replace("__", " "): value for name, value in values.items()}]
 
 
 def test_differences_are_told_most_relevant_first() -> None:

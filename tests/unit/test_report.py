@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from harness.report.page import (
 from harness.report.page.document import Section
 from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Series, Spot, Style
 from harness.report.text import comparison
+from harness.results import Result
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
@@ -44,9 +46,8 @@ matplotlib.use("Agg")
 ANYTHING = Facets(*([("x",)] * len(Facets._fields)))
 
 
-def loaded(folder: Path, *records_: Record) -> pandas.DataFrame:
-    """Rows of these records."""
-    return results.load([made.save(folder / "records", records_)], status=None)
+def loaded(folder: Path, *records_: Record) -> list[Result]:
+    return results.load([made.save(folder / "records", records_)])
 
 
 def section(found: list[Section], name: str) -> Section:
@@ -68,8 +69,8 @@ def test_ticks_of_throughput_stand_at_1_2_and_5_unless_decades_are_many() -> Non
 
 
 def test_the_ideal_line_goes_from_the_baseline_to_the_largest_size(tmp_path: Path) -> None:
-    frame = loaded(tmp_path, *(made.record("pytorch", nodes, (90.0 * nodes, 91.0 * nodes)) for nodes in (2, 4, 16)))
-    (figure,) = section(assemble.sections(frame), "throughput").figures
+    runs = loaded(tmp_path, *(made.record("pytorch", nodes, (90.0 * nodes, 91.0 * nodes)) for nodes in (2, 4, 16)))
+    (figure,) = section(assemble.sections(runs), "throughput").figures
     curve, ideal = figure.series
     first = curve.spots[0].y
     assert curve.column("x") == (2, 4, 16) and ideal.kind == "ideal"
@@ -86,7 +87,7 @@ def test_published_curves_are_hollow_and_join_the_strategies_of_one_table() -> N
 
 
 def test_efficiencies_that_were_published_without_a_throughput_are_points() -> None:
-    found = section(assemble.sections(results.load(["reference:Cori"], status=None)), "efficiency").figures
+    found = section(assemble.sections(results.load(["reference:Cori"])), "efficiency").figures
     (series,) = [one for one in found[0].series if one.kind == "curve"]
     assert [spot[:2] for spot in series.spots] == [(128, 0.8), (512, 0.23)] and series.style.hollow
 
@@ -153,8 +154,8 @@ def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_an
 ) -> None:
     small = [made.record("parameter_server", n, (100.0 * n**0.9,)) for n in (1, 2, 8, 16)]
     large = [made.record("horovod", n, (100.0 * n**0.95,)) for n in (8, 16)]
-    frame = loaded(tmp_path, *small, *large)
-    found = assemble.sections(frame)
+    runs = loaded(tmp_path, *small, *large)
+    found = assemble.sections(runs)
     figure, other = section(found, "efficiency").figures
     (answer,) = section(found, "answer").answers
     assert (
@@ -165,7 +166,7 @@ def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_an
     shown = [dict(zip(points.columns, cells, strict=True)) for _, cells in points.rows]
     assert {row["relative to"] for row in shown} == {"8 workers"}
     assert [row["efficiency"] for row in shown if row["backend"] == "horovod"] == pytest.approx([1, 2**-0.05])
-    terminal = comparison.table_of_runs(frame).columns
+    terminal = comparison.table_of_runs(runs).columns
     efficiency = next(column.values for column in terminal if column.heading == "scaling efficiency")
     assert sorted(efficiency or ()) == pytest.approx(sorted(row["efficiency"] for row in shown))
     assert other.y.name == "scaling efficiency, relative to 1 worker"
@@ -218,20 +219,20 @@ def test_axes_of_counts_have_whole_numbers_and_logarithmic_ones_minor_ticks() ->
 
 def test_a_sweep_stars_the_best_number_of_servers_at_each_size(tmp_path: Path) -> None:
     tried = {1: 300.0, 2: 390.0, 4: 350.0}
-    frame = loaded(tmp_path, *(made.record("parameter_server", 4, (img, img + 1), ps=ps) for ps, img in tried.items()))
-    (figure,) = section(assemble.sections(frame), "ps-sweep").figures
+    runs = loaded(tmp_path, *(made.record("parameter_server", 4, (img, img + 1), ps=ps) for ps, img in tried.items()))
+    (figure,) = section(assemble.sections(runs), "ps-sweep").figures
     (series,) = figure.series
     assert [(spot.x, spot.starred) for spot in series.spots] == [(1, False), (2, True), (4, False)]
     assert series.name == "4 workers, best of 3"
 
 
 def test_io_overhead_is_the_share_of_the_synthetic_throughput(tmp_path: Path) -> None:
-    frame = loaded(
+    runs = loaded(
         tmp_path,
         *(made.record("pytorch", n, (100.0 * n, 100.0 * n)) for n in (1, 2)),
         *(made.record("pytorch", n, (90.0 * n, 90.0 * n), data="/images") for n in (1, 2)),
     )
-    figure, _ = section(assemble.sections(frame), "io-overhead").figures
+    figure, _ = section(assemble.sections(runs), "io-overhead").figures
     assert figure.series[0].column("y") == pytest.approx((0.1, 0.1))
 
 
@@ -239,8 +240,8 @@ def test_sizes_that_share_a_global_batch_by_chance_are_no_strong_scaling(tmp_pat
     chance = [made.record("pytorch", nodes, batch_size=64 // nodes) for nodes in (1, 2)]
     assert "strong-scaling" not in {one.name for one in assemble.sections(loaded(tmp_path, *chance))}
     meant = made.save(tmp_path / "more", [made.record("pytorch", 4, batch_size=16)])
-    frame = results.load([tmp_path / "records", meant], status=None)
-    assert section(assemble.sections(frame), "strong-scaling").figures[0].series[0].column("x") == (1, 2, 4)
+    runs = results.load([tmp_path / "records", meant])
+    assert section(assemble.sections(runs), "strong-scaling").figures[0].series[0].column("x") == (1, 2, 4)
 
 
 def test_a_slow_rank_is_pointed_out(tmp_path: Path) -> None:
@@ -271,8 +272,8 @@ def test_of_very_many_ranks_the_slowest_are_among_those_shown(tmp_path: Path) ->
 
 
 def test_six_runs_of_one_measurement_make_a_history(tmp_path: Path) -> None:
-    frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(6)), made.record("horovod", 2))
-    (figure,) = run_figures.history(frame)
+    runs = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(6)), made.record("horovod", 2))
+    (figure,) = run_figures.history(runs)
     assert figure.series[0].spots[0].x == "2026-01-01T00:00:00" and len(figure.series[0].spots) == 6
 
 
@@ -285,24 +286,24 @@ def test_of_long_histories_the_latest_runs_are_shown_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_figures, "SHOWN_HISTORY_RUNS", 3)
-    frame = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(7)))
-    (figure,) = run_figures.history(frame)
+    runs = loaded(tmp_path, *(made.record("pytorch", 2, day=day) for day in range(7)))
+    (figure,) = run_figures.history(runs)
     assert figure.series[0].spots[0].x == "2026-01-05T00:00:00" and len(figure.series[0].spots) == 3
     assert figure.note == "The latest 3 of 7 runs." and figure.choice.endswith("(7 runs)")
 
 
 def test_a_run_is_filtered_by_what_it_is_and_no_row_is_lost(tmp_path: Path) -> None:
-    frame = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
-    embedded = document.data(assemble.page(frame, ["x"], "now"))
+    runs = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
+    embedded = document.data(assemble.page(runs, ["x"], "now"))
     assert [sum(column) for column in zip(*embedded["runs"], strict=True)][1:] == [2, 1]
     assert len(embedded["tables"]["runs"]["facets"]) == 2
     assert embedded["tables"]["without-number"]["columns"][1]["words"] == ["why"]
 
 
 def test_columns_of_text_hold_nothing_that_the_page_could_not_write_as_text(tmp_path: Path) -> None:
-    frame = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
-    frame = frame.assign(energy="package (powercap)", joules_per_image=0.25, joules_values=[[0.25]] * 2)
-    embedded = document.data(assemble.page(frame, ["x"], "now"))["tables"]
+    runs = loaded(tmp_path, made.record("pytorch"), made.record("horovod", status="failed", reason="why"))
+    runs = [replace(run, energy="package (powercap)", joules=0.25, joules_values=(0.25,)) for run in runs]
+    embedded = document.data(assemble.page(runs, ["x"], "now"))["tables"]
     (joules,) = (each for each in embedded["energy-runs"]["columns"] if each["name"] == "J/img")
     assert joules["kind"] == "figure"
     every = [each for table in embedded.values() for each in table["columns"]]
@@ -314,8 +315,8 @@ def test_more_runs_than_a_page_can_list_are_counted_and_the_latest_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "LISTED_RUNS", 2)
-    frame = loaded(tmp_path, *(made.record("pytorch", day=day) for day in range(5)))
-    table = tables.all_runs(frame)
+    runs = loaded(tmp_path, *(made.record("pytorch", day=day) for day in range(5)))
+    table = tables.all_runs(runs)
     assert [str(cells[6])[:10] for _, cells in table.rows] == ["2026-01-05", "2026-01-04"]
     assert table.note == "The latest 2 of 5 runs."
 
@@ -331,7 +332,7 @@ def model_figure(found: list[Section], kind: str) -> Figure:
 @pytest.fixture(scope="module")
 def daint() -> list[Section]:
     """The sections of what was published about Piz Daint in 2017."""
-    return assemble.sections(results.load(["reference:CSCS internship report 2017, table 1"], status=None))
+    return assemble.sections(results.load(["reference:CSCS internship report 2017, table 1"]))
 
 
 def test_a_law_fitted_to_the_results_is_drawn_beside_them_and_beyond(daint: list[Section]) -> None:
@@ -370,7 +371,7 @@ def test_a_step_s_timeline_and_its_parts_end_when_the_law_s_step_does(daint: lis
 
 
 def test_an_allreduce_has_its_buffers_in_the_timeline_and_no_servers() -> None:
-    found = assemble.sections(results.load(["reference:sarus"], status=None))
+    found = assemble.sections(results.load(["reference:sarus"]))
     kinds = [one.name.split("-")[1] for one in section(found, "model").figures]
     assert kinds == ["predicted", "step", "spent"]
     assert [label for _, label in model_figure(found, "step").y.ticks] == ["network", "compute"]
@@ -390,8 +391,8 @@ def test_the_model_s_section_tells_how_well_it_fits_and_its_parameters(daint: li
 
 
 def test_two_sizes_are_too_few_for_a_fit(tmp_path: Path) -> None:
-    frame = loaded(tmp_path, *(made.record("pytorch", nodes, (90.0 * nodes,)) for nodes in (1, 2)))
-    assert "model" not in {one.name for one in assemble.sections(frame)}
+    runs = loaded(tmp_path, *(made.record("pytorch", nodes, (90.0 * nodes,)) for nodes in (1, 2)))
+    assert "model" not in {one.name for one in assemble.sections(runs)}
 
 
 def test_one_group_too_many_is_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,8 +406,8 @@ def test_one_group_too_many_is_left_out_and_named(tmp_path: Path, monkeypatch: p
 
 def test_runs_of_one_configuration_are_fitted_as_one_with_their_mean(tmp_path: Path) -> None:
     again = [made.record("pytorch", 2, (speed, speed), day=day) for day, speed in enumerate((170.0, 180.0, 190.0))]
-    frame = loaded(tmp_path, *again, made.record("pytorch", 1, (100.0, 100.0)))
-    (group,), left_out = observations.groups(frame)
+    runs = loaded(tmp_path, *again, made.record("pytorch", 1, (100.0, 100.0)))
+    (group,), left_out = observations.groups(runs)
     single, double = group.observations
     assert double.img_per_s == pytest.approx(180.0) and single.img_per_s == pytest.approx(100.0)
     # Of three degrees of freedom in the group two are its own; they count beside four of the usual spread.
@@ -455,8 +456,8 @@ def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None
 
 def test_no_text_ends_the_element_that_holds_the_data(tmp_path: Path) -> None:
     reason = "</script><!--<script>"
-    frame = loaded(tmp_path, made.record("horovod", status="failed", reason=reason))
-    text = document.render(assemble.page(frame, ["x"], "now"))
+    runs = loaded(tmp_path, made.record("horovod", status="failed", reason=reason))
+    text = document.render(assemble.page(runs, ["x"], "now"))
     embedded = text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
     reasons = json.loads(embedded)["tables"]["without-number"]["columns"][1]
     assert "<" not in embedded and reasons["words"] == [reason]
@@ -495,16 +496,16 @@ def test_the_answer_stands_first_then_the_verdict_with_its_table_and_what_was_no
 
 def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:
     levels = [100.0] * 8 + [90.0] * 8
-    frame = loaded(tmp_path, *(made.record(img_per_s=(v, v + 1, v - 1), day=day) for day, v in enumerate(levels)))
-    (section,) = (one for one in assemble.sections(frame) if one.name == "history")
+    runs = loaded(tmp_path, *(made.record(img_per_s=(v, v + 1, v - 1), day=day) for day, v in enumerate(levels)))
+    (section,) = (one for one in assemble.sections(runs) if one.name == "history")
     assert list(section.figures[0].marks) == [("2026-01-09T00:00:00", "-10.0%")]
     assert plotly.layout(section.figures[0])["shapes"][0]["x0"] == "2026-01-09T00:00:00"
 
 
 def test_long_histories_show_runs_and_levels_without_intervals_that_hide_each_other(tmp_path: Path) -> None:
     levels = [100.0] * 30 + [90.0] * 30
-    frame = loaded(tmp_path, *(made.record(img_per_s=(v, v + 9, v - 9), day=day) for day, v in enumerate(levels)))
-    made_sections = assemble.sections(frame)
+    runs = loaded(tmp_path, *(made.record(img_per_s=(v, v + 9, v - 9), day=day) for day, v in enumerate(levels)))
+    made_sections = assemble.sections(runs)
     points, level = section(made_sections, "history").figures[0].series
     assert points.kind == "accent" and len(points.spots) == 60 and all(math.isnan(spot.low) for spot in points.spots)
     assert level.column("y") == pytest.approx((100, 100, 90, 90), rel=0.01)
@@ -534,7 +535,7 @@ def test_every_point_leads_to_its_record_or_to_the_publication(tmp_path: Path, d
     runs += [made.record("parameter_server", 4, (300.0 + ps,), ps=ps) for ps in (1, 2, 4)]
     runs += [made.record(img_per_s=(99.0, 101.0), day=day) for day in range(6)]
     found = assemble.sections(loaded(tmp_path, *runs))
-    kinds, publications = set(), set(results.load(["reference"])["source"])
+    kinds, publications = set(), {each.source for each in results.load(["reference"])}
     for figure in (figure for each in (*found, *daint) for figure in each.figures):
         for series in (series for series in figure.series if series.kind in ("curve", "accent")):
             kinds.add(figure.name.split("-")[0])
@@ -655,8 +656,8 @@ def test_the_style_sheet_has_texts_of_enough_contrast_on_all_its_backgrounds() -
 
 def test_every_kind_of_figure_becomes_a_file(tmp_path: Path) -> None:
     made.save(tmp_path / "records", sample.nightly(random.Random(0), days=6))
-    frame = results.load([tmp_path / "records", "reference:table 1"], status=None)
-    drawn = [one.figures[0] for one in assemble.sections(frame) if one.figures]
+    runs = results.load([tmp_path / "records", "reference:table 1"])
+    drawn = [one.figures[0] for one in assemble.sections(runs) if one.figures]
     assert {"throughput", "efficiency", "io", "steps", "history"} <= {figure.name.split("-")[0] for figure in drawn}
     written = static.write(drawn, tmp_path / "figures", ["png", "svg", "pdf"])
     starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -693,7 +694,7 @@ def test_files_have_the_width_that_was_asked_for_one_axes_box_no_title_and_text_
 
 
 def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
-    drawn = list(section(assemble.sections(results.load(["reference:table 1"], status=None)), "throughput").figures[:1])
+    drawn = list(section(assemble.sections(results.load(["reference:table 1"])), "throughput").figures[:1])
     first, second = (static.write(drawn, tmp_path / name, ["svg"])[0].read_bytes() for name in "ab")
     assert first == second
 

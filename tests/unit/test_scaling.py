@@ -14,7 +14,7 @@ from harness import results
 from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Sample
 from harness.analysis.scaling import Curve
-from tests.unit.made_rows import HOROVOD, frame, run
+from tests.unit.made_rows import HOROVOD, listed, run
 from tests.unit.simulated import draws, least
 
 
@@ -27,7 +27,7 @@ def repeats(chance: random.Random, mean: float, noise: float = 0.02, count: int 
 
 
 def only(rows: list[dict[str, Any]], **how: Any) -> Curve:
-    (curve,) = scaling.curves(frame(rows), **how)
+    (curve,) = scaling.curves(listed(rows), **how)
     return curve
 
 
@@ -183,14 +183,14 @@ def test_a_weak_scaling_curve_has_the_best_configuration_at_each_size() -> None:
 
 def test_runs_of_one_configuration_are_pooled_and_those_of_another_version_are_not() -> None:
     rows = [run(1, [100.0, 102.0]), run(1, [104.0]), run(1, [110.0, 112.0], software="TensorFlow 2.17.0")]
-    older, newer = scaling.curves(frame(rows))
+    older, newer = scaling.curves(listed(rows))
     assert older.points[0].best.sample.values == (100.0, 102.0, 104.0)
-    assert older.points[0].best.rows == (0, 1) and older.points[0].best.sources == (
+    assert older.points[0].best.sources == (
         rows[0]["source"],
         rows[1]["source"],
     )
     assert newer.points[0].best.sample.values == (110.0, 112.0)
-    (joined,) = scaling.curves(frame(rows), by="family")
+    (joined,) = scaling.curves(listed(rows), by="family")
     assert [one.sample.values for one in joined.points[0].tried] == [(100.0, 102.0, 104.0), (110.0, 112.0)]
     assert joined.points[0].best.software == "TensorFlow 2.17.0"
 
@@ -200,7 +200,7 @@ def test_a_familys_curve_takes_the_better_strategy_at_each_size() -> None:
     rows += [
         run(size, [value, value + 1], backend="distributed_replicated") for size, value in ((2, 180.0), (4, 320.0))
     ]
-    assert len(scaling.curves(frame(rows))) == 2
+    assert len(scaling.curves(listed(rows))) == 2
     curve = only(rows, by="family")
     assert [point.best.backend for point in curve.points] == [
         "parameter_server",
@@ -221,7 +221,7 @@ def test_efficiency_is_relative_to_the_baseline_that_is_asked_for() -> None:
 
 def test_sizes_with_one_global_batch_make_a_strong_scaling_curve() -> None:
     rows = [run(size, [100.0 * size**0.8] * 3, batch_size=64 // size) for size in (1, 2, 4)]
-    found = scaling.curves(frame(rows))
+    found = scaling.curves(listed(rows))
     (strong,) = [one for one in found if one.scaling == "strong"]
     assert strong.facets["global_batch"] == 64
     assert [point.speedup for point in strong.points] == pytest.approx([1, 2**0.8, 4**0.8])
@@ -231,33 +231,33 @@ def test_sizes_with_one_global_batch_make_a_strong_scaling_curve() -> None:
 
 def test_a_weak_scaling_series_is_no_strong_scaling_curve() -> None:
     rows = [run(size, [100.0 * size] * 2) for size in (1, 2, 4)]
-    assert [one.scaling for one in scaling.curves(frame(rows))] == ["weak"]
+    assert [one.scaling for one in scaling.curves(listed(rows))] == ["weak"]
 
 
 def test_runs_on_one_node_are_the_beginning_of_curves_with_several_devices_per_node() -> None:
     rows = [run(devices, [100.0 * devices] * 2, devices_per_node=devices) for devices in (1, 2, 4)]
     rows += [run(8, [700.0] * 2, devices_per_node=4), run(2, [150.0] * 2, devices_per_node=1)]
-    slim, wide = scaling.curves(frame(rows))
+    slim, wide = scaling.curves(listed(rows))
     assert (slim.facets["devices_per_node"], [point.workers for point in slim.points]) == (1, [1, 2])
     assert (wide.facets["devices_per_node"], [point.workers for point in wide.points]) == (4, [1, 2, 4, 8])
     assert [point.nodes for point in wide.points] == [1, 1, 1, 2]
 
 
-def test_the_order_of_rows_and_their_labels_change_nothing() -> None:
+def test_the_order_of_results_changes_nothing() -> None:
     rows = [run(size, [100.0 * size, 99.0 * size], ps=ps) for size in (1, 2, 4) for ps in (1, 2)]
-    straight = frame(rows)
-    mixed = straight.sample(frac=1.0, random_state=1)
+    straight = listed(rows)
+    mixed = random.Random(1).sample(straight, len(straight))
     one, other = (
         [(point.workers, point.best.ps, point.img_per_s, point.efficiency_interval) for point in curve.points]
         for curve in (scaling.curves(straight)[0], scaling.curves(mixed)[0])
     )
     assert one == other
     point = scaling.curves(mixed)[0].points[0]
-    assert set(mixed.loc[list(point.best.rows), "ps"]) == {point.best.ps}
+    assert {each.ps for each in point.best.runs} == {point.best.ps}
 
 
 def test_no_runs_make_no_curves() -> None:
-    assert scaling.curves(frame([])) == []
+    assert scaling.curves(listed([])) == []
 
 
 # --- published rows and I/O overhead --------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_a_published_efficiency_stands_without_a_throughput() -> None:
 
 def test_io_overhead_is_what_real_images_cost_of_the_synthetic_throughput() -> None:
     rows = [run(8, [100.0, 101.0, 99.0]), run(8, [90.0, 91.0, 89.0], data="real"), run(16, [200.0] * 3)]
-    ((curve, (found,)),) = scaling.io_overheads(scaling.curves(frame(rows)))
+    ((curve, (found,)),) = scaling.io_overheads(scaling.curves(listed(rows)))
     assert curve.facets["data"] == "real"
     assert found.overhead == pytest.approx(0.1, abs=1e-3)
     limits = ratios.ratio([[found.real.best.sample]], [[found.synthetic.best.sample]]).interval
@@ -293,7 +293,7 @@ def test_io_overhead_is_what_real_images_cost_of_the_synthetic_throughput() -> N
 
 def test_io_overhead_needs_a_curve_that_is_equal_but_for_the_data() -> None:
     rows = [run(8, [100.0, 101.0]), run(8, [90.0, 91.0], data="real", precision="amp"), run(8, [1.0, 1.1], **HOROVOD)]
-    assert scaling.io_overheads(scaling.curves(frame(rows))) == []
+    assert scaling.io_overheads(scaling.curves(listed(rows))) == []
 
 
 def test_io_overheads_of_published_tables() -> None:

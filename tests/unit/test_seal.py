@@ -15,7 +15,7 @@ from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.record import AnyRecord, sealed, search
 from harness.records.training import TrainingRecord
-from harness.results import rows
+from harness.results.result import of_training
 from tests import made
 from tests.conftest import Harness
 from tests.unit import many, test_training
@@ -73,8 +73,8 @@ def test_a_change_that_no_figure_depends_on_is_found_by_check(tmp_path: Path) ->
 
 
 def test_figures_of_another_formula_are_refused_whatever_their_seal(tmp_path: Path) -> None:
-    file = forged(edited(made.record().write(tmp_path), '"img_per_s/2: ', '"img_per_s/0: '))
-    with pytest.raises(InvalidInput, match=r"derived\.formula: must be 'img_per_s/2"):
+    file = forged(edited(made.record().write(tmp_path), '"img_per_s/3: ', '"img_per_s/0: '))
+    with pytest.raises(InvalidInput, match=r"derived\.formula: must be 'img_per_s/3"):
         measurement.Record.read(file)
 
 
@@ -162,7 +162,7 @@ def test_figures_are_read_many_times_faster_than_a_record_is_verified(
         (',\n "started": ', ',\n "fun": 1,\n "started": ', "fun: unknown field"),
         (',\n "derived": ', ',\n "fun": 1,\n "derived": ', "fun: unknown field"),
         ('"status": "completed"', '"status": "done"', "status: "),
-        ('"formula": "img_per_s/2', '"formula": "img_per_s/0', "must be 'img_per_s/2"),
+        ('"formula": "img_per_s/3', '"formula": "img_per_s/0', "must be 'img_per_s/3"),
         ('"kernel": "5.3.18"', '"kernel": 5,3', "Invalid JSON"),
     ],
 )
@@ -172,18 +172,16 @@ def test_what_is_no_record_is_none_beside_others_of_its_kind_and_whatever_its_se
     for name in ("good", "bad"):
         (tmp_path / name).mkdir()
         made.record().write(tmp_path / name)
-    assert rows.of_file(str(tmp_path / "good" / "record.json"))["status"] == "completed"
+    assert results.load([tmp_path / "good"])[0].completed
     bad = forged(edited(tmp_path / "bad" / "record.json", old, new))
     with pytest.raises(InvalidInput, match=complaint):
-        rows.of_file(str(bad))
+        results.load([bad])
 
 
 def test_a_row_of_a_record_that_was_edited_is_refused(tmp_path: Path) -> None:
     file = edited(made.record().write(tmp_path), '"mean": 100.0', '"mean": 900.0')
     with pytest.raises(InvalidInput, match="the derived figures do not follow from the raw times"):
-        rows.of_file(str(file))
-    with pytest.raises(InvalidInput, match="No such file"):
-        rows.of_file(str(tmp_path / "nowhere.json"))
+        results.load([file])
 
 
 def test_figures_are_those_of_the_record_and_need_a_seal_that_fits(tmp_path: Path) -> None:
@@ -191,7 +189,7 @@ def test_figures_are_those_of_the_record_and_need_a_seal_that_fits(tmp_path: Pat
     file = record.write(tmp_path)
     figures = measurement.Record.read(file, figures=True)
     assert (figures.derived, figures.seen, figures.repeats[0].ranks) == (record.derived, record.seen, [])
-    assert rows.row(figures, file) == rows.row(record, file)
+    assert vars(of_training(figures, file)) == vars(of_training(record, file))
     edited(file, '"mean": 100.0', '"mean": 900.0')
     with pytest.raises(InvalidInput, match="the derived figures do not follow from the raw times"):
         measurement.Record.read(file, figures=True)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 
 import harness as package
 from harness import results
-from harness.core.spec import RunSpec
-from harness.errors import InvalidInput, RunFailed
-from harness.results import baselines, kernels
+from harness.errors import InvalidInput
+from harness.results import baselines
 from harness.results.selection import Selection, at_time, parted
-from harness.running import status
-from harness.running.notes import Submission
-from harness.running.prepare import Place
-from harness.worker.agent.seating import SUBMISSION
 from tests import made
 from tests.conftest import Finished, Harness
 from tests.unit.test_kernel_results import measured, saved
@@ -128,7 +121,7 @@ def test_a_path_may_have_the_sign_in_its_name(tmp_path: Path, monkeypatch: pytes
 def test_a_window_holds_its_beginning_and_not_its_end_so_that_windows_that_meet_share_no_run(tmp_path: Path) -> None:
     folder = made.save(tmp_path / "runs", [made.record(day=day) for day in range(4)])
     days = {
-        window: results.load([f"{folder} @ {window}"])["started"].str[8:10].tolist()
+        window: [each.started[8:10] for each in results.load([f"{folder} @ {window}"])]
         for window in (":2026-01-02", "2026-01-02:2026-01-04", "2026-01-04:")
     }
     assert list(days.values()) == [["01"], ["02", "03"], ["04"]]
@@ -137,7 +130,8 @@ def test_a_window_holds_its_beginning_and_not_its_end_so_that_windows_that_meet_
 def test_a_site_has_partitions_and_a_run_without_a_profile_is_local(tmp_path: Path) -> None:
     sites = ("daint:gpu", "daint:mc", "daintier:gpu", None)
     folder = made.save(tmp_path / "runs", [made.record(site=site) for site in sites])
-    left = {name: results.load([f"{folder} @ site={name}"])["site"].tolist() for name in ("daint", "daint:mc", "local")}
+    names = ("daint", "daint:mc", "local")
+    left = {name: [each.site for each in results.load([f"{folder} @ site={name}"])] for name in names}
     assert left == {"daint": ["daint:gpu", "daint:mc"], "daint:mc": ["daint:mc"], "local": ["local"]}
 
 
@@ -146,15 +140,6 @@ def test_all_conditions_have_to_be_met_and_several_sources_add_up(tmp_path: Path
     folder = made.save(tmp_path / "runs", [*runs, made.record()])
     assert len(results.load([f"{folder} @ tag=a site=alps 2026-01-02:"])) == 1
     assert len(results.load([f"{folder} @ tag=a", f"{folder} @ tag=b", f"{folder} @ tag=b site=alps"])) == 8
-
-
-def test_records_of_before_there_were_tags_have_none(tmp_path: Path) -> None:
-    folder = made.save(tmp_path / "runs", [made.record()])
-    (file,) = folder.glob("*/record.json")
-    document = json.loads(file.read_text())
-    del document["tag"]
-    file.write_text(json.dumps(document))
-    assert results.load([folder])["tag"].tolist() == [""]
 
 
 def test_baselines_are_selected_from_too_and_what_was_published_is_not(harness: Harness, tmp_path: Path) -> None:
@@ -182,11 +167,8 @@ def test_what_leaves_nothing_says_how_many_there_are_when_and_what_they_are_call
     there = "(started 2026-01-01 00:00 to 2026-01-03 00:00 UTC; tags: nightly; sites: daint:gpu)"
     for command in (["table"], ["history"], ["report"], ["export", "--format", "csv"], ["check"]):
         done = harness(*command, "runs @ tag=weekly")
-        count = 3 if command[0] == "export" else 4  # which is of either kind
         assert done.code == 2
-        assert done.stderr == f"harness: 'runs @ tag=weekly' leaves none of {count} records {there}\n"
-    done = harness("export", "--format", "csv", "--kernels", "runs @ tag=weekly")
-    assert done.code == 2 and "leaves none of 1 record (started 2026-01-01 00:00 to" in done.stderr
+        assert done.stderr == f"harness: 'runs @ tag=weekly' leaves none of 4 records {there}\n"
 
 
 def test_each_source_has_to_leave_something(harness: Harness, tmp_path: Path) -> None:
@@ -298,7 +280,7 @@ def test_what_a_network_does_may_be_that_of_a_window(harness: Harness, tmp_path:
     predict = ["predict", "--backend", "pytorch", "--transport", "gloo", "--nodes", "4", "--single", "9", "--network"]
     done = harness(*predict, f"{folder} @ 2027-01-01:")
     assert done.code == 2 and "leaves none of 2 records" in done.stderr
-    assert len(kernels.load([f"{folder} @ 2026-01-02:"])) == 2
+    assert len(results.load([f"{folder} @ 2026-01-02:"])) == 2
 
 
 def test_a_saved_baseline_names_the_window_that_it_was_taken_from(harness: Harness, two_weeks: Path) -> None:
@@ -319,42 +301,3 @@ def test_check_looks_at_any_kind_of_record_and_says_what_is_wrong_with_those_tha
     (folder / "bad").mkdir()
     (folder / "bad" / "training.json").write_text("[]")
     assert "2 of 2 records" in harness("check", "runs @ tag=new").stderr, "whatever it is, it is not what was asked for"
-
-
-# --- rows of kernels are kept, as those of runs are ---
-
-
-def test_rows_of_kernels_are_read_once_and_are_the_same_afterwards(tmp_path: Path) -> None:
-    folder = saved(made.save(tmp_path / "runs", [made.record()]), measured(sizes=(1024, 4096)), measured("cg"))
-    read: list[int] = []
-    frames = [kernels.load([folder], lambda done, of: read.append(of)) for _ in range(2)]
-    assert read == [2, 2]
-    lists = [frame.pop("values").map(list).tolist() for frame in frames]
-    assert lists[0] == lists[1]
-    pandas.testing.assert_frame_equal(*frames)
-
-
-# --- where tags come from ---
-
-
-def test_a_tag_lands_in_the_record_of_a_run_here(tmp_path: Path) -> None:
-    run = Place(output=tmp_path / "runs", tag="before-upgrade").prepare(RunSpec(backend="pytorch"))
-    run.begin()
-    run.finish(RunFailed("whatever it was"))
-    assert results.load([f"{tmp_path / 'runs'} @ tag=before-upgrade"], status=None)["status"].tolist() == ["failed"]
-
-
-def test_whoever_collects_a_run_of_a_batch_system_finds_its_tag(tmp_path: Path) -> None:
-    place = Place("daint:gpu", account="s123", output=tmp_path / "runs", tag="nightly", dry_run=True)
-    run = place.prepare(RunSpec(backend="horovod"))
-    run.begin()
-    noted = Submission.read(run.folder)
-    assert noted and noted.tag == "nightly"
-    assert len(status.folders([run.folder.parent, run.folder], SUBMISSION)) == 1  # `collect runs runs/X` waits for one
-    assert status.reopen(run.folder).finish(RunFailed("it never began")).tag == "nightly"
-
-
-@pytest.mark.parametrize("tag", ["", "two words", "a=b", "a:b"])
-def test_a_tag_is_a_name_that_a_selection_can_say(refused: Harness, tag: str) -> None:
-    done = refused("run", "--backend", "pytorch", "--tag", tag, "--dry-run")
-    assert done.code == 2 and done.stderr.startswith(f"harness: --tag {tag!r}: must ")

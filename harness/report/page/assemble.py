@@ -5,8 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pandas
-
 from harness import __version__
 from harness.analysis import fastest, scaling
 from harness.analysis import verdict as verdicts
@@ -26,68 +24,63 @@ from harness.report.page.figures import Facets, Figure, Series
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
+from harness.results.result import Result
+from harness.results.sources import kernels as kernels_of
+from harness.results.sources import trainings
 
 SHOWN_ANSWERS = 24
 
 
 def page(
-    frame: pandas.DataFrame,
-    sources: Sequence[str],
-    made: str,
-    title: str | None = None,
-    left_out: Sequence[str] = (),
-    of_kernels: pandas.DataFrame | None = None,
+    results: Sequence[Result], sources: Sequence[str], made: str, title: str | None = None, left_out: Sequence[str] = ()
 ) -> Page:
-    """The report on the rows of ``results.load(sources, status=None)``, and on those of kernels, which have a section.
+    """The report on ``results``, of any kind and status; kernels have a section.
 
     ``made`` says when, ``left_out`` which records could not be read, and why. Reads the records whose step times are shown;
     raises InvalidInput for one that cannot be read.
     """
-    of_kernels = frame.head(0) if of_kernels is None else of_kernels
-    kernels = of_kernels[~of_kernels["id"].duplicated()]
-    measured, published = (frame[(frame["origin"] == "measured") == ours] for ours in (True, False))
-    shown = measured if len(measured) else published if len(published) else kernels  # ours, or what others published
-    systems, backends = (sorted(shown[name].unique()) for name in ("system", "backend"))
+    runs, of_kernels = trainings(results), kernels_of(results)
+    kernels = list({run.id: run for run in reversed(of_kernels)}.values())[::-1]
+    measured, published = ([run for run in runs if run.measured == ours] for ours in (True, False))
+    shown = measured or published or kernels  # ours, or what others published
+    systems, backends = sorted({run.system for run in shown}), sorted({run.backend for run in shown})
     where = ", ".join(systems) if len(systems) <= 3 else f"{len(systems)} systems"
-    subjects = ", ".join(sorted(shown["model" if len(frame) else "kernel"].unique()))
+    subjects = ", ".join(sorted({run.model if runs else run.kernel for run in shown}))
     lead = f"{subjects} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)})"
-    if len(frame):
-        least, most = int(shown["workers"].min()), int(shown["workers"].max())
+    if runs:
+        least, most = min(run.workers for run in shown), max(run.workers for run in shown)
         span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
-        lead += f" {'measured' if len(measured) else 'published'} on {span}"
-    counted = measured if len(frame) else kernels
+        lead += f" {'measured' if measured else 'published'} on {span}"
+    counted = measured if runs else kernels
     facts = {
         "Kernels": _counted(kernels),
         "Runs": _counted(measured),
-        "Published": f"{len(published):,} results" if len(published) else "",
-        "Measured": lines.days(sorted(counted["started"])),
-        "Systems": ", ".join(sorted(counted["system"].unique())),
+        "Published": f"{len(published):,} results" if published else "",
+        "Measured": lines.days(sorted(run.started for run in counted)),
+        "Systems": ", ".join(sorted({run.system for run in counted})),
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
     }
-    of_runs = [*tables.run_facets(frame), *map(kernel_figures.facets, kernels.to_dict("records"))]
-    without = Counter(
-        each
-        for each, status in zip(of_runs, [*frame["status"], *kernels["status"]], strict=True)
-        if status != "completed"
-    )
+    every = [*runs, *kernels]
+    counts = Counter(map(Facets.of_runs, every))
+    without = Counter(Facets.of_runs(run) for run in every if not run.completed)
     return Page(
-        title=title or f"{'Training throughput' if len(frame) else 'Kernels'} on {where}",
+        title=title or f"{'Training throughput' if runs else 'Kernels'} on {where}",
         lead=f"{lead}.",
         facts={label: value for label, value in facts.items() if value},
-        sections=[*(sections(frame) if len(frame) else []), *([_kernels(of_kernels)] if len(kernels) else [])],
-        runs={facets: (count, without[facets]) for facets, count in Counter(of_runs).items()},
+        sections=[*(sections(runs) if runs else []), *([_kernels(of_kernels)] if kernels else [])],
+        runs={facets: (count, without[facets]) for facets, count in counts.items()},
         left_out=left_out,
     )
 
 
-def _counted(runs: pandas.DataFrame) -> str:
-    without = int((runs["status"] != "completed").sum())
+def _counted(runs: Sequence[Result]) -> str:
+    without = sum(not run.completed for run in runs)
     numberless = f", {without:,} of them without a number" if without else ""
-    return f"{len(runs):,} measured{numberless}" if len(runs) else ""
+    return f"{len(runs):,} measured{numberless}" if runs else ""
 
 
-def _kernels(of_kernels: pandas.DataFrame) -> Section:
+def _kernels(of_kernels: Sequence[Result]) -> Section:
     words = (
         "What transports and arithmetic do by themselves, without training. Bars are 95 % confidence intervals of the "
         "repeats; the bandwidth of the bus is comparable between kernels and with the rate of a link."
@@ -95,13 +88,13 @@ def _kernels(of_kernels: pandas.DataFrame) -> Section:
     return Section("kernels", "Kernels", [words], kernel_figures.of(of_kernels), [tables.kernels(of_kernels)])
 
 
-def sections(frame: pandas.DataFrame) -> list[Section]:
+def sections(runs: Sequence[Result]) -> list[Section]:
     """The sections of a report that have something to show."""
-    completed = frame[frame["status"] == "completed"]
+    completed = [run for run in runs if run.completed]
     curves = scaling.curves(completed)
     races = fastest.races(completed, curves)
-    drawn = lines.of(frame, curves, races)
-    nothing = f"None of the {len(frame):,} runs has a number, so there is nothing to draw. The reasons are below."
+    drawn = lines.of(runs, curves, races)
+    nothing = f"None of the {len(runs):,} runs has a number, so there is nothing to draw. The reasons are below."
     histories = run_figures.history(completed)
     every = [
         Section(
@@ -144,7 +137,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             curve_figures.ps_sweeps(drawn),
             [tables.ps_search(drawn)],
         ),
-        _model(frame, drawn),
+        _model(runs, drawn),
         Section(
             "io-overhead",
             "I/O overhead",
@@ -169,7 +162,7 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
                 "Figures with different counters cannot be compared: one may cover a package, another one a whole node."
             ],
             energy_figures.rates_and_joules(completed),
-            [tables.energy(frame)],
+            [tables.energy(runs)],
         ),
         _slower(histories, completed),
         Section(
@@ -183,21 +176,21 @@ def sections(frame: pandas.DataFrame) -> list[Section]:
             histories,
         ),
         Section("points", "All points", tables=[tables.points(drawn)]),
-        Section("without-number", "Runs without a number", tables=[tables.without_number(frame)]),
-        Section("runs", "All runs", tables=[tables.all_runs(frame)]),
+        Section("without-number", "Runs without a number", tables=[tables.without_number(runs)]),
+        Section("runs", "All runs", tables=[tables.all_runs(runs)]),
     ]
     for number, section in enumerate(every):
         figures = [figure for figure in section.figures if figure.series]
         every[number] = replace(section, figures=figures, tables=[table for table in section.tables if table.rows])
     shown = [section for section in every if section.figures or section.tables or section.links]
-    if completed.empty:
+    if not completed:
         return [Section("nothing", "No results", [nothing]), *shown]
     verdict = verdicts.verdict(completed)
     return [_answer(completed, verdict, races, shown), _verdict(verdict), *shown]
 
 
-def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
-    groups, left_out = modelled.explained(frame, drawn)
+def _model(runs: Sequence[Result], drawn: Sequence[lines.Line]) -> Section:
+    groups, left_out = modelled.explained(runs, drawn)
     paragraphs = [
         "A law of the step, fitted to the results on this page: each pass takes as long as its compute, or as the network "
         "needs for what queues at the fullest server or in the allreduce. Hollow markers are published results."
@@ -217,7 +210,7 @@ def _model(frame: pandas.DataFrame, drawn: Sequence[lines.Line]) -> Section:
 
 
 def _answer(
-    completed: pandas.DataFrame, of_all: verdicts.Verdict, races: Sequence[fastest.Race], sections: Sequence[Section]
+    completed: Sequence[Result], of_all: verdicts.Verdict, races: Sequence[fastest.Race], sections: Sequence[Section]
 ) -> Section:
     """Who is fastest and who scales best, for each system, model and kind of data of which there is something to say.
 
@@ -229,9 +222,8 @@ def _answer(
         contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
         facets = Facets.of(*contenders)
         shared = ("origin", "system", "model", "data")
-        alike = [completed[name].astype(str).isin(getattr(facets, name)) for name in shared]
-        those = pandas.concat(alike, axis=1).all(axis=1)
-        verdict = of_all if those.all() else verdicts.verdict(completed[those])
+        those = [run for run in completed if all(str(getattr(run, name)) in getattr(facets, name) for name in shared)]
+        verdict = of_all if len(those) == len(completed) else verdicts.verdict(those)
         answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
@@ -271,10 +263,10 @@ def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> li
     return list(dict.fromkeys([*(efficiency or first("throughput")), *(model or first("throughput"))]))
 
 
-def _slower(histories: Sequence[Figure], completed: pandas.DataFrame) -> Section:
+def _slower(histories: Sequence[Figure], completed: Sequence[Result]) -> Section:
     """Changes of level to less, those of the year before the latest run first."""
     links: dict[str, list[Link]] = defaultdict(list)  # the latest first
-    latest = str(completed["started"].max())
+    latest = max((run.started for run in completed), default="")
     for time, word, figure in run_figures.slower(histories):
         facets = figure.series[0].facets
         assert facets

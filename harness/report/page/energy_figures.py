@@ -2,34 +2,33 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from operator import attrgetter
 
-import pandas
-
+from harness.analysis.scaling import grouped
 from harness.core.text import plural
 from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, panel_name, slug, throughput
 from harness.report.page.lines import look
+from harness.results.result import Result
 
 
-def rates_and_joules(completed: pandas.DataFrame) -> list[Figure]:
+def rates_and_joules(completed: Sequence[Result]) -> list[Figure]:
     """A point for each run whose energy was measured; what joules cover is never mixed within a figure."""
-    measured = completed[completed["energy"] != ""]
-    alike = ["system", "model", "data", "energy"]
-    return [_figure(runs.to_dict("records")) for _, runs in measured.groupby(alike)]
+    measured = [run for run in completed if run.energy]
+    return [_figure(runs) for _, runs in grouped(measured, attrgetter("system", "model", "data", "energy"))]
 
 
-def _figure(runs: Sequence[dict[Any, Any]]) -> Figure:
+def _figure(runs: Sequence[Result]) -> Figure:
     """The figure of runs that are alike in system, model, data and what their joules cover."""
-    system, model, data, covers = (str(runs[0][name]) for name in ("system", "model", "data", "energy"))
-    contenders: dict[tuple[str, str, str], list[dict[Any, Any]]] = defaultdict(list)
+    covers = runs[0].energy
+    contenders: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for run in runs:
-        contenders[run["backend"], run["framework"], run["transport"]].append(run)
+        contenders[run.backend, run.framework, run.transport].append(run)
     series = []
     for contender, own in sorted(contenders.items()):
         name = " ".join(filter(None, contender))
-        facets = Facets.of(*own)
+        facets = Facets.of_runs(*own)
         series.append(Series(name, "accent", [_spot(name, run) for run in own], look(*contender), facets))
-    what = f"{system}, {panel_name(model, data)}, {covers}"
+    what = f"{runs[0].system}, {panel_name(runs[0].model, runs[0].data)}, {covers}"
     return Figure(
         name=slug("energy", what),
         title=f"Energy, {what}",
@@ -41,11 +40,11 @@ def _figure(runs: Sequence[dict[Any, Any]]) -> Figure:
     )
 
 
-def _spot(name: str, run: dict[Any, Any]) -> Spot:
+def _spot(name: str, run: Result) -> Spot:
     hover = (
-        f"{name}, {plural(run['workers'], 'worker')}",
-        f"{throughput(run['img_per_s'])} img/s, {run['joules_per_image']:.3g} J/img",
-        *filter(None, (run["software"], run["energy_note"])),
-        run["source"],
+        f"{name}, {plural(run.workers, 'worker')}",
+        f"{throughput(run.img_per_s)} img/s, {run.joules:.3g} J/img",
+        *filter(None, (run.software, run.energy_note)),
+        run.source,
     )
-    return Spot(run["joules_per_image"], run["img_per_s"], hover=hover, source=run["source"])
+    return Spot(run.joules, run.img_per_s, hover=hover, source=run.source)

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from harness.results.result import Result
+
 # A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out; a line
 # without points; the area from low to high; columns on low, or on nothing, up to y; bars along x from low to high.
 # In a legend one ideal line stands for all, and so does one band.
@@ -58,8 +60,13 @@ class Facets(NamedTuple):
     transport: tuple[str, ...]
 
     @classmethod
-    def of(cls, *rows: Mapping[Any, Any]) -> "Facets":
+    def of(cls, *rows: Mapping[str, Any]) -> "Facets":
         return cls(*(tuple(sorted({str(row[name]) for row in rows})) for name in cls._fields))
+
+    @classmethod
+    def of_runs(cls, *runs: Result) -> "Facets":
+        """A kernel states no model and no data."""
+        return cls(*(tuple(sorted({str(getattr(run, name)) for run in runs})) for name in cls._fields))
 
 
 @dataclass(frozen=True)

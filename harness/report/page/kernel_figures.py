@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
-
-import pandas
+from operator import attrgetter
+from typing import Literal
 
 from harness import kernels
 from harness.analysis.ratios import Sample, best_interval
+from harness.analysis.scaling import grouped
 from harness.core.statistics import summarise
 from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S
@@ -20,80 +20,79 @@ from harness.report.page.curve_figures import throughput_axis
 from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, decade_ticks, measured_ticks, slug
 from harness.report.page.lines import DASHES, look
 from harness.report.text.kernel_table import UNITS
+from harness.results.result import Result
 
-CONTENDER = ["system", "backend", "framework", "transport"]
+CONTENDER = ("system", "backend", "framework", "transport", "mpi")
 Over = Literal["size", "nodes"]
 
 
-def of(frame: pandas.DataFrame) -> list[Figure]:
-    """A figure for each kernel in rows of ``results.kernels.load``, of the runs that have a number.
+def of(results: Sequence[Result]) -> list[Figure]:
+    """A figure for each kernel, of the runs that have a number.
 
     A point is the mean of the repeats of all runs that are alike in what the figure tells apart.
     """
-    completed = frame[frame["status"] == "completed"].copy()
-    in_bytes = completed["unit"] == BYTES_PER_S
-    completed["scale"] = (completed["bus_bytes_per_s"] / completed["rate"]).where(in_bytes, 1.0) / 1e9
-    shown = completed[completed["scale"] > 0]  # of one rank by itself a bus carries nothing
-    return [_figure(str(name), of_kernel) for name, of_kernel in shown.groupby("kernel")]
+    shown = [run for run in results if run.completed and _scale(run) > 0]  # of one rank by itself a bus carries nothing
+    return [_figure(name, of_kernel) for name, of_kernel in grouped(shown, attrgetter("kernel"))]
 
 
-def facets(row: Mapping[Any, Any]) -> Facets:
-    """A kernel states no model and no data."""
-    return Facets.of({**row, "origin": "measured", "model": "", "data": ""})
+def _scale(run: Result) -> float:
+    """What a rate is multiplied by: GB/s of the bus for bytes/s of the algorithm, Gflop/s for flop/s."""
+    return (run.bus_bytes_per_s / run.rate if run.unit == BYTES_PER_S else 1.0) / 1e9
 
 
-def _figure(name: str, frame: pandas.DataFrame) -> Figure:
-    unit = frame["unit"].iloc[0]
-    on_several_nodes = frame.groupby([*CONTENDER, "size"])["nodes"].nunique().max() > 1
+def _figure(name: str, runs: Sequence[Result]) -> Figure:
+    unit = runs[0].unit
+    of_one = grouped(runs, attrgetter(*CONTENDER[:-1], "size"))
+    on_several_nodes = any(len({run.nodes for run in alike}) > 1 for _, alike in of_one)
     over: Over = "nodes" if unit != BYTES_PER_S and on_several_nodes else "size"
-    series = _series(frame, over)
+    series = _series(runs, over)
     if over == "nodes":
         series += [_ideal(curve) for curve in series if len(curve.spots) > 1]
     if unit == BYTES_PER_S:
-        rate, x = "bus GB/s", Axis("message, bytes", "log", decade_ticks(frame["size"]))
+        rate, x = "bus GB/s", Axis("message, bytes", "log", decade_ticks([run.size for run in runs]))
     else:
-        rate, x = UNITS[unit], Axis("nodes" if over == "nodes" else "N", "log", measured_ticks(frame[over]))
+        ticks = measured_ticks([getattr(run, over) for run in runs])
+        rate, x = UNITS[unit], Axis("nodes" if over == "nodes" else "N", "log", ticks)
     y = replace(throughput_axis(series), name=rate)
     return Figure(slug("kernel", name), f"{name}, {rate}", name, x, y, series)
 
 
-def _series(frame: pandas.DataFrame, over: Over) -> list[Series]:
+def _series(runs: Sequence[Result], over: Over) -> list[Series]:
     """A curve for each contender, and for each number of nodes over sizes, or for each size over nodes."""
     other: Over = "nodes" if over == "size" else "size"
-    several = frame[other].nunique() > 1
-    dashes = dict(zip(sorted(frame[other].unique()), itertools.cycle(DASHES), strict=False))
+    values = sorted({getattr(run, other) for run in runs})
+    dashes = dict(zip(values, itertools.cycle(DASHES), strict=False))
     curves = []
-    for key, its in frame.groupby([*CONTENDER, "mpi", other]):
-        row: dict[str, Any] = dict(zip([*CONTENDER, "mpi", other], key, strict=True))
-        backend, framework, transport = (str(row[name]) for name in CONTENDER[1:])
-        parts = [" ".join(filter(None, (backend, framework, transport, row["mpi"])))]
-        if several:
-            parts.append(plural(row["nodes"], "node") if other == "nodes" else f"N = {row['size']:,}")
-        spots = [_spot(parts, alike.to_dict("records"), over) for _, alike in its.groupby(over)]
-        style = look(backend, framework, transport, dashes[row[other]])
-        curves.append(Series(", ".join(parts), "curve", spots, style, facets(row), str(row["system"])))
+    for _, its in grouped(runs, attrgetter(*CONTENDER, other)):
+        run = its[0]
+        parts = [" ".join(filter(None, (run.backend, run.framework, run.transport, run.mpi)))]
+        if len(values) > 1:
+            parts.append(plural(run.nodes, "node") if other == "nodes" else f"N = {run.size:,}")
+        spots = [_spot(parts, alike, over) for _, alike in grouped(its, attrgetter(over))]
+        style = look(run.backend, run.framework, run.transport, dashes[getattr(run, other)])
+        curves.append(Series(", ".join(parts), "curve", spots, style, Facets.of_runs(run), run.system))
     return curves
 
 
-def _spot(name: Sequence[str], alike: Sequence[Mapping[Any, Any]], over: Over) -> Spot:
+def _spot(name: Sequence[str], alike: Sequence[Result], over: Over) -> Spot:
     """Runs of one size on one number of nodes: the mean of all their repeats, with its interval."""
     last = alike[-1]
-    rate = summarise([value * row["scale"] for row in alike for value in row["values"]])
+    rate = summarise([value * _scale(run) for run in alike for value in run.values])
     interval = best_interval([Sample(rate.mean, rate.values)])
     low, high = interval or (math.nan, math.nan)
-    unit = "GB/s of the bus" if last["unit"] == BYTES_PER_S else UNITS[last["unit"]]
+    unit = "GB/s of the bus" if last.unit == BYTES_PER_S else UNITS[last.unit]
     limits = f" (95 % CI {low:.3g} to {high:.3g})" if interval else ""
-    size = size_text(kernels.specification(last["kernel"]), last["size"])
+    size = size_text(kernels.specification(last.kernel), last.size)
     hover = (
         ", ".join(name),
-        f"{size} on {plural(last['nodes'], 'node')}, {last['system']}",
+        f"{size} on {plural(last.nodes, 'node')}, {last.system}",
         f"{rate.mean:.3g} {unit}{limits}",
-        f"{plural(len(rate.values), 'repeat')} in {plural(len(alike), 'run')}, {last['started'][:10]}",
-        last["software"],
-        f"over {last['transport_seen']}",
-        last["source"],
+        f"{plural(len(rate.values), 'repeat')} in {plural(len(alike), 'run')}, {last.started[:10]}",
+        last.software,
+        f"over {last.transport_seen}",
+        last.source,
     )
-    return Spot(last[over], rate.mean, low, high, hover, source=last["source"])
+    return Spot(getattr(last, over), rate.mean, low, high, hover, source=last.source)
 
 
 def _ideal(curve: Series) -> Series:

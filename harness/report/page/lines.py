@@ -7,12 +7,11 @@ same source, since the tables of 2017 give the better of two strategies at each 
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any
-
-import pandas
 
 from harness.analysis import scaling
 from harness.analysis.fastest import Race, on_common_bases
@@ -20,7 +19,7 @@ from harness.analysis.scaling import Configuration, Curve, CurvePoint
 from harness.core import backend as registry
 from harness.core.text import plural
 from harness.report.page.figures import COLOURS, Facets, Style, interval, throughput
-from harness.results.rows import varied_options
+from harness.results.result import Result, varied_options
 
 # A marker says which family a curve is of, also in print and to those who see no colours.
 MARKERS: Mapping[str, Sequence[str]] = {
@@ -53,15 +52,13 @@ _Faceted = Sequence[tuple[Curve, Facets]]
 class Line:
     """A curve as a report shows it. ``name`` does not repeat the system, which the legend's groups give.
 
-    ``columns`` are some of ``results.load``, by the labels of the rows; ``varied`` are the options of the curve's backend
-    that are not the same in all measured runs.
+    ``varied`` are the options of the curve's backend that are not the same in all measured runs.
     """
 
     curve: Curve
     name: str
     facets: Facets
     style: Style
-    columns: Mapping[Hashable, Mapping[Any, Any]]
     varied: frozenset[str]
 
     @property
@@ -78,9 +75,9 @@ class Line:
     def panel(self) -> tuple[str, str]:
         return self.facets.model[0], self.facets.data[0]
 
-    def seen(self, configuration: Configuration, column: str) -> list[str]:
-        """The different values that ``column`` has in the runs of a configuration, without "", in order."""
-        return sorted({self.columns[column][row] for row in configuration.rows} - {""})
+    def seen(self, configuration: Configuration, field: str) -> list[str]:
+        """The different texts that ``field`` has in the runs of a configuration, without "", in order."""
+        return sorted({getattr(run, field) for run in configuration.runs} - {""})
 
     def options(self, configuration: Configuration) -> str:
         """The options beside the number of servers, without those that are the same in all runs."""
@@ -133,40 +130,43 @@ def days(started: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(time[:10] for time in (*started[:1], *started[-1:])))
 
 
-def of(frame: pandas.DataFrame, found: Sequence[Curve] | None = None, races: Sequence[Race] = ()) -> list[Line]:
-    """The curves in the completed runs of a DataFrame of ``results.load``: measured ones first, each kind by its facets.
+def of(results: Sequence[Result], found: Sequence[Curve] | None = None, races: Sequence[Race] = ()) -> list[Line]:
+    """The curves of the completed trainings: measured ones first, each kind by its facets.
 
     ``found`` are the curves of all of them, if they are known already. Efficiencies are relative to the base of their
     race, if it is among ``races``.
     """
-    completed = frame[frame["status"] == "completed"]
-    published = completed[completed["origin"] == "published"]
+    completed = [run for run in results if run.completed]
+    published = [run for run in completed if not run.measured]
     if found is None:
         found = scaling.curves(completed)
     curves = [curve for curve in found if curve.facets["origin"] == "measured"]
     sources = ["source", "software", "framework", "transport"]
-    for values, rows in published.groupby(sources):
+    for values, its in scaling.grouped(published, attrgetter(*sources)):
         known = dict(zip(sources, values, strict=True))
-        of_servers = rows["family"] == "parameter_servers"  # of whose strategies publications tell the better one
-        joined = [*scaling.curves(rows[of_servers], by="family"), *scaling.curves(rows[~of_servers])]
+        # Of two strategies with servers publications tell the better one.
+        of_servers = [run for run in its if run.family == "parameter_servers"]
+        others = [run for run in its if run.family != "parameter_servers"]
+        joined = [*scaling.curves(of_servers, by="family"), *scaling.curves(others)]
         curves += [replace(curve, facets={**curve.facets, **known}) for curve in joined]
     faceted = []
     for curve in on_common_bases(curves, races):
         equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}
         backends = {each.backend for point in curve.points for each in point.tried}
         faceted.append((curve, Facets(backend=tuple(sorted(backends)), **equal)))
-    names, varied = _names(faceted), _varied(frame)
-    columns = frame[["software", "transport_seen", "started", "note", "throttled"]].to_dict()
+    names, varied = _names(faceted), _varied(results)
     return [
-        Line(curve, ", ".join(name), facets, style, columns, varied.get(facets.backend[0], frozenset()))
+        Line(curve, ", ".join(name), facets, style, varied.get(facets.backend[0], frozenset()))
         for (curve, facets), name, style in zip(faceted, names, _styles(faceted, names), strict=True)
     ]
 
 
-def _varied(frame: pandas.DataFrame) -> dict[str, frozenset[str]]:
-    measured = frame[frame["origin"] == "measured"]  # publications tell no options
-    texts = measured.groupby("backend")["options"].unique()
-    return {str(backend): frozenset(varied_options(its)) for backend, its in texts.items()}
+def _varied(results: Sequence[Result]) -> dict[str, frozenset[str]]:
+    options: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for run in results:
+        if run.measured:  # publications tell no options
+            options[run.backend].setdefault(run.tuned, run.options)
+    return {backend: frozenset(varied_options(its.values())) for backend, its in options.items()}
 
 
 def _names(faceted: _Faceted) -> list[tuple[str, ...]]:

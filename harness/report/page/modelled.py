@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import pandas
-
 from harness.analysis.scaling import CurvePoint
 from harness.core.text import plural
 from harness.prediction import fitting, forecast
@@ -17,6 +15,7 @@ from harness.prediction.forecast import Basis, Prediction, What
 from harness.prediction.observations import Observation, ObservationGroup, groups, work_of
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
+from harness.results.result import Result
 
 FEWEST_SIZES = 3
 MOST_GROUPS = 6
@@ -86,14 +85,14 @@ class Explained:
         return f"{plural(size.workers, 'worker')}, {what.model}: {explanation}."
 
 
-def explained(frame: pandas.DataFrame, lines: Sequence[Line]) -> tuple[list[Explained], list[str]]:
-    """The groups in a DataFrame of ``results.load`` that are large enough to fit, with their curves among ``lines``.
+def explained(results: Sequence[Result], lines: Sequence[Line]) -> tuple[list[Explained], list[str]]:
+    """The groups of trainings that are large enough to fit, with their curves among ``lines``.
 
     Those with most sizes, then runs, come first. Also what was left out, and why.
     """
     weak = [line for line in lines if line.curve.scaling == "weak"]
     large = []
-    for group in groups(frame)[0]:
+    for group in groups(results)[0]:
         its = [line for line in weak if _points(line, group)]
         sizes = len({run.workers for run in group.observations if not run.relative})
         if its and sizes >= FEWEST_SIZES and any(run.nodes > 1 for run in group.observations):
@@ -123,8 +122,7 @@ def _points(line: Line, group: ObservationGroup) -> list[tuple[CurvePoint, Obser
     pairs = []
     for point in line.curve.points:
         best, nodes = point.best, point.nodes or point.workers
-        work = work_of({**line.curve.facets, "threads": best.threads})
-        run = known.get((best.backend, nodes, point.workers, best.ps, work))
+        run = known.get((best.backend, nodes, point.workers, best.ps, work_of(best.runs[0])))
         if run is not None and not math.isnan(point.img_per_s):
             pairs.append((point, run))
     return pairs

@@ -4,14 +4,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pandas
 
 from harness.analysis import history as changes
 from harness.core.text import minute
-from harness.records import measurement
+from harness.records.measurement import Record
 from harness.report.page.figures import (
     Axis,
     Facets,
@@ -25,6 +24,7 @@ from harness.report.page.figures import (
     throughput,
 )
 from harness.report.page.lines import Line
+from harness.results.result import Result
 
 SHOWN_RECORDS = 24
 SHOWN_RANKS = 256
@@ -52,11 +52,11 @@ def read_steps(path: Path) -> pandas.DataFrame:
     """
     steps_s: dict[int, list[float]] = defaultdict(list)
     hosts: dict[int, dict[str, None]] = defaultdict(dict)
-    record = measurement.Record.read(path)
-    for repeat in record.repeats:
-        left_out = measurement.steady_of(record.spec, repeat.ranks).left_out
+    record = Record.read(path)
+    assert record.derived
+    for repeat, steady in zip(record.repeats, record.derived.steady, strict=True):
         for rank in repeat.ranks:
-            steps_s[rank.rank] += numpy.diff(rank.marks_s[left_out:]).tolist()
+            steps_s[rank.rank] += numpy.diff(rank.marks_s[steady.left_out :]).tolist()
             hosts[rank.rank][rank.host] = None
     ranks = sorted(steps_s)
     steps_ms = 1e3 * numpy.array([steps_s[rank] for rank in ranks]) / record.spec.dilation
@@ -110,37 +110,46 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
     )
 
 
-def history(completed: pandas.DataFrame) -> list[Figure]:
+def history(completed: Sequence[Result]) -> list[Figure]:
     """img/s against the date with changes of the level, of what was measured in ``HISTORY_RUNS`` jobs or more."""
-    measured = completed[completed["origin"] == "measured"]
-    jobs: dict[Any, int] = changes.by_job(measured).groupby(["system", "spec"]).size().to_dict()
-    often = [runs for which, runs in measured.groupby(["system", "spec"]) if jobs[which] >= HISTORY_RUNS]
-    often.sort(key=lambda runs: -len(runs))
+    every = changes.by_measurement(run for run in completed if run.measured)
+    often = [
+        [run for runs in jobs for run in runs]
+        for _, jobs in sorted(every.items(), key=_by_system)
+        if len(jobs) >= HISTORY_RUNS
+    ]
+    often.sort(key=len, reverse=True)
     return [_history(number, runs) for number, runs in enumerate(often[:SHOWN_HISTORIES], start=1)]
 
 
-def _history(number: int, every: pandas.DataFrame) -> Figure:
-    runs = every.tail(SHOWN_HISTORY_RUNS).to_dict("records")
+def _by_system(item: tuple[tuple[str, str], object]) -> tuple[str, str]:
+    (key, system), _ = item
+    return system, key
+
+
+def _history(number: int, every: Sequence[Result]) -> Figure:
+    every = sorted(every, key=lambda run: (run.started, run.id))
+    runs = every[-SHOWN_HISTORY_RUNS:]
     first = runs[0]
     spots = []
     for run in runs:
-        mean, half = run["img_per_s"], run["ci95"]
+        mean, half = run.rate, run.ci95
         interval = f" ± {throughput(half)} (95 % CI)" if half == half else ""
         hover = (
-            f"{minute(run['started'])} UTC",
+            f"{minute(run.started)} UTC",
             f"{throughput(mean)} img/s{interval}",
-            *filter(None, (run["software"], run["transport_seen"])),
-            run["source"],
+            *filter(None, (run.software, run.transport_seen)),
+            run.source,
         )
         reach = math.exp(half / mean)
-        spots.append(Spot(run["started"][:19], mean, mean / reach, mean * reach, hover, source=run["source"]))
-    contender = " ".join(filter(None, (first["backend"], first["framework"], first["transport"])))
-    parts = [contender, f"{first['workers']:,} workers", f"{first['ps']} ps" if first["ps"] else ""]
-    parts += [f"batch {first['batch_size']} per device", first["system"], panel_name(first["model"], first["data"])]
+        spots.append(Spot(run.started[:19], mean, mean / reach, mean * reach, hover, source=run.source))
+    contender = " ".join(filter(None, (first.backend, first.framework, first.transport)))
+    parts = [contender, f"{first.workers:,} workers", f"{first.ps} ps" if first.ps else ""]
+    parts += [f"batch {first.batch_size} per device", first.system, panel_name(first.model, first.data)]
     what = ", ".join(filter(None, parts))
-    facets = Facets.of(first)
+    facets = Facets.of_runs(first)
     (series_,) = changes.series(every)
-    shown = [change for change in series_.changes if change.after.started >= first["started"]]
+    shown = [change for change in series_.changes if change.after.started >= first.started]
     crowded = len(runs) > CROWDED
     drawn = [Series("mean of a run, 95 % CI of its repeats", "curve", spots, POINTS, facets)]
     if crowded:
@@ -151,7 +160,7 @@ def _history(number: int, every: pandas.DataFrame) -> Figure:
     notes = [f"The latest {len(runs):,} of {len(every):,} runs." if len(runs) < len(every) else ""]
     notes.append("Intervals are left out; point at a run for its own." if crowded else "")
     return Figure(
-        name=slug("history", str(number), first["backend"], str(first["workers"]), first["model"]),
+        name=slug("history", str(number), first.backend, str(first.workers), first.model),
         title=f"History, {what}",
         choice=f"{what} ({len(every):,} runs)",
         x=Axis("", "date"),
@@ -162,17 +171,17 @@ def _history(number: int, every: pandas.DataFrame) -> Figure:
     )
 
 
-def _levels(series: changes.RunSeries, runs: Sequence[Any]) -> list[Spot]:
+def _levels(series: changes.RunSeries, runs: Sequence[Result]) -> list[Spot]:
     """The level between changes, from the first to the last of ``runs``."""
-    spots, start = [], runs[0]["started"]
+    spots, start = [], runs[0].started
     for change in series.changes:
-        if change.after.started >= runs[0]["started"]:
+        if change.after.started >= runs[0].started:
             ends = max(start, change.before.started), change.after.started
             hover = (f"level {throughput(change.old_rate)} img/s",)
             spots += [Spot(time[:19], change.old_rate, hover=hover) for time in (start, ends[0])]
             start = ends[1]
     hover = (f"level {throughput(series.level)} img/s",)
-    return [*spots, *(Spot(time[:19], series.level, hover=hover) for time in (start, runs[-1]["started"]))]
+    return [*spots, *(Spot(time[:19], series.level, hover=hover) for time in (start, runs[-1].started))]
 
 
 def slower(figures: Sequence[Figure]) -> list[tuple[str, str, Figure]]:

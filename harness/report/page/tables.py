@@ -4,27 +4,24 @@ The first column stays where it is when a table is scrolled. The page leaves out
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas
 
 from harness.analysis.ratios import Interval
 from harness.analysis.scaling import Overhead
+from harness.analysis.strong import with_efficiencies
 from harness.analysis.verdict import Verdict
 from harness.core.text import plural
 from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
 from harness.records.measurement import Record
-from harness.report.page import kernel_figures
 from harness.report.page.document import Cell, Row, Table
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 from harness.report.page.modelled import MOST_FITTED, Explained
 from harness.report.text.kernel_table import UNITS
 from harness.report.text.verdict import contender, mark
-from harness.results.kernels import with_efficiencies
+from harness.results.result import Result
 
 LISTED_RUNS = 20_000  # a page that holds more opens slowly
 
@@ -102,52 +99,52 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
 
 _LABELS = {
     **{"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"},
-    **{"joules_per_image": "J/img", "energy": "energy of", "energy_note": "what it leaves out"},
+    **{"joules": "J/img", "energy": "energy of", "energy_note": "what it leaves out"},
     "throttled": "THROTTLED by",
 }
 _IDENTITY = ("framework", "transport", "mpi", "system", "model", "data")
 
 
-def without_number(frame: pandas.DataFrame) -> Table:
-    failed = frame[frame["status"] != "completed"]
+def without_number(runs: Sequence[Result]) -> Table:
+    failed = [run for run in runs if not run.completed]
     columns = ("backend", "reason", "status", "workers", "ps", "started", *_IDENTITY, "source")
     return _latest("without-number", "Runs without a number", failed, columns)
 
 
-def all_runs(frame: pandas.DataFrame) -> Table:
+def all_runs(runs: Sequence[Result]) -> Table:
     columns = (
         *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", "throttled", "note", *_IDENTITY),
         *("origin", "batch_size", "software", "source"),
     )
-    own = frame.assign(note=frame["note"].where(frame["origin"] == "measured", ""))  # a publication's is with its point
-    return _latest("runs", "All runs", own, columns, folded=True)
+    return _latest("runs", "All runs", runs, columns, folded=True)
 
 
-def energy(frame: pandas.DataFrame) -> Table:
+def energy(runs: Sequence[Result]) -> Table:
     """Runs whose energy was measured, with what it covers and what is left out of it."""
-    measured = frame[frame["energy"] != ""]
-    columns = ("backend", "workers", "img_per_s", "joules_per_image", "energy", "energy_note", *_IDENTITY, "source")
+    measured = [run for run in runs if run.energy]
+    columns = ("backend", "workers", "img_per_s", "joules", "energy", "energy_note", *_IDENTITY, "source")
     return _latest("energy-runs", "Energy of runs", measured, columns)
 
 
-def _latest(name: str, title: str, frame: pandas.DataFrame, names: Sequence[str], folded: bool = False) -> Table:
-    latest = frame.iloc[::-1][:LISTED_RUNS]
-    latest = latest.assign(ps=latest["ps"].astype(object).where(latest["ps"] > 0, None))
-    cells = zip(*(latest[column].tolist() for column in names), strict=True)
-    note = f"The latest {LISTED_RUNS:,} of {len(frame):,} runs." if len(frame) > LISTED_RUNS else ""
-    rows = list(zip(run_facets(latest), cells, strict=True))
+def _latest(name: str, title: str, runs: Sequence[Result], names: Sequence[str], folded: bool = False) -> Table:
+    note = f"The latest {LISTED_RUNS:,} of {len(runs):,} runs." if len(runs) > LISTED_RUNS else ""
+    rows: list[Row] = [
+        (Facets.of_runs(run), tuple(_cell(run, field) for field in names)) for run in runs[::-1][:LISTED_RUNS]
+    ]
     return Table(name, title, [_LABELS.get(column, column) for column in names], rows, note, folded)
 
 
-def run_facets(frame: pandas.DataFrame) -> list[Facets]:
-    values = zip(*(frame[name].tolist() for name in Facets._fields), strict=True)
-    return [Facets(*((value,) for value in each)) for each in values]
+def _cell(run: Result, field: str) -> Cell:
+    if field == "note" and not run.measured:  # a publication's is with its point
+        return ""
+    value: Cell = getattr(run, field)
+    return None if field == "ps" and not value else value
 
 
-def kernels(frame: pandas.DataFrame) -> Table:
+def kernels(runs: Sequence[Result]) -> Table:
     """What kernels were measured to do, a row for each size of each run, and one for each run without a number."""
-    runs = with_efficiencies(frame).astype(object).to_dict("records")
-    rows: list[Row] = [(kernel_figures.facets(run), _of_kernel(run)) for run in runs]
+    shown = with_efficiencies(runs)
+    rows: list[Row] = [(Facets.of_runs(run), _of_kernel(run, efficiency)) for run, efficiency in shown.items()]
     columns = (
         *("backend", "kernel", "nodes", "size", "rate", *CI, "unit", "bus GB/s", "p50, ms", "efficiency"),
         *("status", "framework", "transport", "mpi", "system", "started", "source"),
@@ -159,15 +156,15 @@ def kernels(frame: pandas.DataFrame) -> Table:
     return Table("kernels", "Kernels", columns, rows, note)
 
 
-def _of_kernel(run: Mapping[Any, Any]) -> tuple[Cell, ...]:
+def _of_kernel(run: Result, efficiency: float) -> tuple[Cell, ...]:
     figures: tuple[Cell, ...] = (None,) * 8
-    if run["status"] == "completed":
-        rate, half = run["rate"] / 1e9, run["ci95"] / 1e9
+    if run.completed:
+        rate, half = run.rate / 1e9, run.ci95 / 1e9
         ends = (None, None) if math.isnan(half) else (rate - half, rate + half)
-        others = (run["bus_bytes_per_s"] / 1e9, run["p50_s"] * 1e3, run["efficiency"])
-        figures = (run["size"], rate, *ends, UNITS[run["unit"]], *others)
-    where = (run[name] for name in ("status", "framework", "transport", "mpi", "system", "started", "source"))
-    return (run["backend"], run["kernel"], run["nodes"], *figures, *where)
+        others = (run.bus_bytes_per_s / 1e9, run.p50_s * 1e3, efficiency)
+        figures = (run.size, rate, *ends, UNITS[run.unit], *others)
+    where = (run.status, run.framework, run.transport, run.mpi, run.system, run.started, run.source)
+    return (run.backend, run.kernel, run.nodes, *figures, *where)
 
 
 def fits(groups: Sequence[Explained]) -> Table:

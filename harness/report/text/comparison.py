@@ -1,6 +1,6 @@
 """Results as a table with one line per run or as the tables of 2017, the points of scaling curves, and stragglers.
 
-Made from rows of ``results.load``; ``stragglers`` reads the records of the runs that it shows as well.
+``stragglers`` reads the records of the runs that it shows as well.
 """
 
 import json
@@ -9,10 +9,9 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
-
-import pandas
 
 from harness.analysis import scaling
 from harness.analysis.fastest import Race, on_common_bases, races
@@ -23,7 +22,7 @@ from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
 from harness.report.text import fastest
 from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated, number_cell, share_cell, table, text
-from harness.results.rows import varied_options
+from harness.results.result import Result, varied_options
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
 _SHOWN = 20  # stragglers, and notes
@@ -39,50 +38,45 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
     "software": str,
     "threads": "threads={}".format,
 }
-# What a line has of its own, beside what orders it.
-_OF_A_RUN = [
-    *("backend", "framework", "transport", "nodes", "workers", "tag", "status", "reason", "started", "row"),
-    *("values", "img_per_s", "ci95", "published_efficiency", "sent_bytes_per_step", "joules_per_image", "energy"),
-    *("throttled", "origin", "note"),
-]
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
 _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
 _Known = tuple[list[Curve], list[Race]]  # curves, and the races between them
 
 
-def runs(frame: pandas.DataFrame, baseline: int | None = None) -> str:
+def runs(results: Sequence[Result], baseline: int | None = None) -> str:
     """The answer, the table of runs, and a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
-    frame = frame.drop(columns=["spec", "environment", "fingerprint"])  # long texts, of which there would be copies
-    curves = scaling.curves(frame[frame["status"] == "completed"])
-    entered = races(frame, curves)
-    shown = table_of_runs(frame, baseline, (curves, entered))
-    parts = [fastest.headline(entered, verdict(frame)), text(shown)]
-    if slow := int((frame["slowest_over_median"] > STRAGGLER).sum()):
+    curves = scaling.curves([run for run in results if run.completed])
+    entered = races(results, curves)
+    shown = table_of_runs(results, baseline, (curves, entered))
+    parts = [fastest.headline(entered, verdict(results)), text(shown)]
+    if slow := sum(run.slowest_over_median > STRAGGLER for run in results):
         parts.append(
             f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
         )
     return "\n\n".join(parts)
 
 
-def notes(frame: pandas.DataFrame) -> list[str]:
+def notes(results: Sequence[Result]) -> list[str]:
     """What disturbed measured runs, a line for each of the latest ones."""
-    noted = frame[(frame["origin"] == "measured") & (frame["note"] != "")].sort_values("started", ascending=False)
-    shown: Any = noted.head(_SHOWN).itertuples()
-    lines = [f"NOTE: {run.backend} on {plural(run.nodes, 'node')}, {run.started[:19]}: {run.note}" for run in shown]
+    noted = [run for run in results if run.measured and run.note]
+    noted.sort(key=attrgetter("started"), reverse=True)
+    lines = [
+        f"NOTE: {run.backend} on {plural(run.nodes, 'node')}, {run.started[:19]}: {run.note}" for run in noted[:_SHOWN]
+    ]
     return lines + [f"NOTE: {len(noted) - _SHOWN} earlier runs have notes, too"] * (len(noted) > _SHOWN)
 
 
-def table_of_runs(frame: pandas.DataFrame, baseline: int | None = None, known: _Known | None = None) -> Table:
+def table_of_runs(results: Sequence[Result], baseline: int | None = None, known: _Known | None = None) -> Table:
     """One row for each run, those without a number included, in which baselines of efficiencies are marked.
 
     Efficiency is relative to the best configuration at the size that the answer names, or at ``baseline`` workers. Raises
     InvalidInput if no curve has that size. ``known`` are the curves of runs that have a number, and their races, if both
     are known already.
     """
-    return _runs(frame, _baselines(frame, _curves(frame, baseline, known)))
+    return _runs(results, _baselines(_curves(results, baseline, known)))
 
 
-def _curves(frame: pandas.DataFrame, baseline: int | None, known: _Known | None = None) -> list[Curve]:
+def _curves(results: Sequence[Result], baseline: int | None, known: _Known | None = None) -> list[Curve]:
     """The curves of runs that have a number, with efficiencies relative to ``baseline`` workers.
 
     By default those of measured runs are relative to the base of their race, as the answer says, and those of publications
@@ -90,13 +84,13 @@ def _curves(frame: pandas.DataFrame, baseline: int | None, known: _Known | None 
     Of two strategies with parameter servers publications tell the better one at each size. So the published curve of each
     is relative to what they have in common, as in ``tables_of_2017``.
     """
-    numbers = with_number(frame, baseline)
+    numbers = with_number(results, baseline)
     if known is None or baseline is not None:
         found = scaling.curves(numbers, baseline=baseline or 0)
         known = found, [] if baseline is not None else races(numbers, found)
     found, entered = known
     curves = [*found]
-    servers = numbers[(numbers["origin"] == "published") & (numbers["family"] == "parameter_servers")]
+    servers = [run for run in numbers if not run.measured and run.family == "parameter_servers"]
     for joined in scaling.curves(servers, by="family", baseline=baseline or 0):
         for number, curve in enumerate(curves):
             own = {name: curve.facets.get(name) for name in joined.facets}
@@ -108,16 +102,16 @@ def _curves(frame: pandas.DataFrame, baseline: int | None, known: _Known | None 
     ]
 
 
-def with_number(frame: pandas.DataFrame, baseline: int | None) -> pandas.DataFrame:
+def with_number(results: Sequence[Result], baseline: int | None) -> list[Result]:
     """The runs that have a number. Raises InvalidInput if none of them is on ``baseline`` workers."""
-    completed = frame[frame["status"] == "completed"]
-    check_baseline(completed[completed["img_per_s"].notna()], baseline, "run")
+    completed = [run for run in results if run.completed]
+    check_baseline([run for run in completed if not math.isnan(run.img_per_s)], baseline, "run")
     return completed
 
 
-def check_baseline(having: pandas.DataFrame, baseline: int | None, kind: str) -> None:
-    """Raises InvalidInput unless one of the rows, which are ``having`` a number, is on ``baseline`` workers."""
-    sizes = sorted(set(having["workers"]))
+def check_baseline(having: Sequence[Result], baseline: int | None, kind: str) -> None:
+    """Raises InvalidInput unless one of the results, which are ``having`` a number, is on ``baseline`` workers."""
+    sizes = sorted({run.workers for run in having})
     if baseline is not None and baseline not in sizes:
         there = f"no {kind} on {plural(baseline, 'worker')} has a number; {kind}s are on"
         raise InvalidInput(f"--baseline {baseline}: {there} {', '.join(map(str, sizes)) or 'none'}")
@@ -126,23 +120,21 @@ def check_baseline(having: pandas.DataFrame, baseline: int | None, kind: str) ->
 _Base = tuple[CurvePoint, bool]
 
 
-def _baselines(frame: pandas.DataFrame, curves: Sequence[Curve]) -> dict[int, _Base]:
-    """For each row its curve's baseline, and whether it is one of the runs that make it.
+def _baselines(curves: Sequence[Curve]) -> dict[Result, _Base]:
+    """For each run its curve's baseline, and whether it is one of the runs that make it.
 
     Curves of several sizes come first, of those weak scaling. Runs on one node may begin several curves: then that of their
     own number of devices per node counts.
     """
-    per_node = frame["devices_per_node"].to_dict()
-    of_any_curve: dict[int, _Base] = {}
-    of_own_curve: dict[int, _Base] = {}
+    of_any_curve: dict[Result, _Base] = {}
+    of_own_curve: dict[Result, _Base] = {}
     for curve in sorted(curves, key=lambda curve: (len(curve.points) == 1, curve.scaling == "strong")):
         base = _base(curve)
         if base is None:
             continue
-        base_rows = set(base.best.rows)
-        for row in curve.rows:
-            own = per_node[row] == curve.facets["devices_per_node"]
-            (of_own_curve if own else of_any_curve).setdefault(row, (base, row in base_rows))
+        for run in curve.runs:
+            own = run.devices_per_node == curve.facets["devices_per_node"]
+            (of_own_curve if own else of_any_curve).setdefault(run, (base, run in base.best.runs))
     return of_any_curve | of_own_curve
 
 
@@ -151,45 +143,43 @@ def _base(curve: Curve) -> CurvePoint | None:
     return next((point.base for point in curve.points if point.base), None)
 
 
-def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
-    shown = frame.assign(data=_data(frame), row=frame.index)
-    who = ["backend", "framework", "transport"]
-    varied = {name for name in _PARTS if frame[name].nunique() > 1}
-    several = frame[frame["status"] == "completed"].groupby(who, dropna=False)[list(_OF_BACKEND)].nunique().max()
+def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
+    data, who = _data(results), attrgetter("backend", "framework", "transport")
+
+    def values(name: str) -> set[Any]:
+        return {getattr(run, name) for run in results}
+
+    varied = {name for name in _PARTS if len(values(name)) > 1}
+    several = {name: _most_of_one([run for run in results if run.completed], who, name) for name in _OF_BACKEND}
     parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or several[name] > 1)]
-    ways = [name for name in ("framework", "transport") if frame[name].nunique() > 1]
-    first = shown.head(1).astype(object).iloc[0]
+    ways = [name for name in ("framework", "transport") if len(values(name)) > 1]
+    first = results[0]
     common: dict[str, tuple[str, Value]] = {
-        name: (first[name], first[name]) for name in who[1:] if name not in ways and first[name]
+        name: (value, value)
+        for name in ("framework", "transport")
+        if name not in ways and (value := getattr(first, name))
     }
     common |= {
         name: (written(value), value)
         for name, written in _PARTS.items()
-        if name not in varied and (value := first[name]) not in ("", 0, _USUAL.get(name))
+        if name not in varied
+        and (value := data[first.data] if name == "data" else getattr(first, name)) not in ("", 0, _USUAL.get(name))
     }
-    searched = set(frame.loc[frame["ps"] > 1, "backend"])
-    options = _options(frame, who)
-    # Of the runs that are alike in these columns one says what orders them, and their configuration.
-    alike = [*dict.fromkeys([*who, *parts, "options", "training", "nodes", "workers", "ps", "threads"])]
-    numbers = shown.groupby(alike, sort=False, dropna=False).ngroup()
-    orders, configurations = [], []
-    run: Any
-    for run in shown.loc[~numbers.duplicated(), alike].astype(object).itertuples():  # in the order of their numbers
-        key = run.backend, run.framework, run.transport
-        values = {name: getattr(run, name) for name in parts}
-        told = [_PARTS[name](value) for name, value in values.items() if value not in ("", 0)]
-        own = options[*key, run.options, run.training]
+    searched = {run.backend for run in results if run.ps > 1}
+    options = _options(results, who)
+    orders, configurations = dict[Result, tuple[Any, ...]](), dict[Result, str]()
+    for run in results:
+        own_values = {name: data[run.data] if name == "data" else getattr(run, name) for name in parts}
+        told = [_PARTS[name](value) for name, value in own_values.items() if value not in ("", 0)]
+        own = options[who(run), run.tuned, run.training]
         servers = f"ps={run.ps}" if run.backend in searched and run.ps else ""
         # On one machine the usual number of threads changes with that of workers, which does not make it another curve.
-        kind = *key, *(value for name, value in values.items() if name != "threads"), own
-        orders.append((*kind, run.nodes, run.workers, run.ps, run.threads))
-        configurations.append(" ".join(filter(None, (*told, own, servers))))
-    places = {order: place for place, order in enumerate(sorted(set(orders)))}
-    shown = shown[_OF_A_RUN].assign(alike=numbers, place=numbers.map(dict(enumerate(map(places.__getitem__, orders)))))
-    shown = shown.sort_values(["place", "started", "row"])
-    runs: list[Any] = [*shown.astype(object).itertuples(index=False)]  # texts of Arrow are slow to get one by one
-    dates = dated(runs, [configurations[run.alike] for run in runs], *who, "nodes", "workers")
-    figures = [_figures(run, bases.get(run.row)) for run in runs]
+        kind = *who(run), *(value for name, value in own_values.items() if name != "threads"), own
+        orders[run] = (*kind, run.nodes, run.workers, run.ps, run.threads, run.started)
+        configurations[run] = " ".join(filter(None, (*told, own, servers)))
+    runs = sorted(results, key=orders.__getitem__)
+    dates = dated(runs, [configurations[run] for run in runs], "backend", "framework", "transport", "nodes", "workers")
+    figures = [_figures(run, bases.get(run)) for run in runs]
     nodes = [str(run.nodes) if run.nodes else f"({plural(run.workers, 'worker')})" for run in runs]  # all that some say
     columns = [
         Column("backend", [run.backend for run in runs]),
@@ -198,34 +188,43 @@ def _runs(frame: pandas.DataFrame, bases: Mapping[int, _Base]) -> Table:
         *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in (*ways, "tag")),
         Column("configuration", dates),
         Column("THROTTLED by", [run.throttled for run in runs]),
-        Column("NOTE", [run.note if run.origin == "measured" else "" for run in runs], optional=True),
+        Column("NOTE", [run.note if run.measured else "" for run in runs], optional=True),
         Column("reason", *_reasons(runs), clamped=True, optional=True),
     ]
     always = {"backend", "nodes", "img/s", "scaling efficiency"}
     return Table([column for column in columns if column.heading in always or any(column.cells)], common=common)
 
 
-def _data(frame: pandas.DataFrame) -> pandas.Series:
+def _most_of_one(results: Iterable[Result], who: Callable[[Result], Any], name: str) -> int:
+    """How many values of a field a contender has at most."""
+    values = defaultdict(set)
+    for run in results:
+        values[who(run)].add(getattr(run, name))
+    return max(map(len, values.values()), default=0)
+
+
+def _data(results: Sequence[Result]) -> dict[str, str]:
     """How data are named: nothing for synthetic ones beside others, the kind of image files where there are several."""
-    kinds = set(frame["data"].unique())
+    kinds = {run.data for run in results}
     if kinds == {"synthetic"}:
-        return frame["data"] + " data"
+        return {"synthetic": "synthetic data"}
     one_kind = len(kinds - {"synthetic"}) == 1
-    names = {kind: "" if kind in ("synthetic", "") else "images" if one_kind else kind for kind in kinds}
-    return frame["data"].map(names)
+    return {kind: "" if kind in ("synthetic", "") else "images" if one_kind else kind for kind in kinds}
 
 
-def _options(frame: pandas.DataFrame, who: list[str]) -> dict[tuple[str, ...], str]:
-    """The backends' own options that differ between rows of one backend, and those that make it another training."""
-    told: dict[tuple[str, ...], str] = {}
-    different = frame[[*who, "options", "training"]].drop_duplicates()
-    for key, rows in different.groupby(who, dropna=False):
-        every = {options: json.loads(options or "{}") for options in rows["options"]}
-        for options, training in zip(rows["options"], rows["training"], strict=True):
-            named = {name: every[options].get(name) for name in varied_options(every)}
+def _options(results: Sequence[Result], who: Callable[[Result], Any]) -> dict[tuple[Any, str, str], str]:
+    """The backends' own options that differ between runs of one contender, and those that make it another training."""
+    told: dict[tuple[Any, str, str], str] = {}
+    different: dict[Any, dict[tuple[str, str], Result]] = defaultdict(dict)
+    for run in results:
+        different[who(run)].setdefault((run.tuned, run.training), run)
+    for key, runs in different.items():
+        varied = varied_options(run.options for run in runs.values())
+        for (tuned, training), run in runs.items():
+            named = {name: run.options.get(name) for name in varied}
             words = [f"{name}={_option(value)}" for name, value in named.items() if value is not None]
             words += [word for word in training.split(", ") if word and word not in words]
-            told[*map(str, key), options, training] = " ".join(words)
+            told[key, tuned, training] = " ".join(words)
     return told
 
 
@@ -242,8 +241,8 @@ def _column(heading: str, cells: Sequence[Cell], right: bool = True) -> Column:
     return Column(heading, words, values, right and heading != _FIGURES[-1], optional=heading in _LEFT_OUT_FIRST)
 
 
-def _figures(run: Any, base: _Base | None) -> tuple[Cell, ...]:
-    if run.status != "completed":
+def _figures(run: Result, base: _Base | None) -> tuple[Cell, ...]:
+    if not run.completed:
         return (run.status, None), *[NOTHING] * 5
     if math.isnan(run.img_per_s):
         published = f"{percent(run.published_efficiency, None, 1)} (published)", run.published_efficiency
@@ -251,15 +250,15 @@ def _figures(run: Any, base: _Base | None) -> tuple[Cell, ...]:
     efficiency = NOTHING
     if base is not None:
         point, is_base = base
-        rate = statistics.geometric_mean(run.values) if len(run.values) else run.img_per_s  # as a curve's points are
+        rate = statistics.geometric_mean(run.values) if run.values else run.img_per_s  # as a curve's points are
         share = scaling_efficiency(rate, run.workers, point.img_per_s, point.workers)
         efficiency = percent(share, None, 1) + (" (baseline)" if is_base else ""), share
     throughput, spread = (number_cell(value, "{:.2f}") for value in (run.img_per_s, run.ci95))
-    sent, used = number_cell(run.sent_bytes_per_step / 1e6, "{:.1f}"), number_cell(run.joules_per_image, "{:.3g}")
+    sent, used = number_cell(run.sent_bytes / 1e6, "{:.1f}"), number_cell(run.joules, "{:.3g}")
     return throughput, spread, efficiency, sent, used, (run.energy, run.energy)
 
 
-def _reasons(runs: Sequence[Any]) -> tuple[list[str], list[Value]]:
+def _reasons(runs: Sequence[Result]) -> tuple[list[str], list[Value]]:
     """Why runs have no number: for people, beside the status; for CSV, with it."""
     words = [run.reason.split("\n")[0] for run in runs]
     return words, [f"{run.status}: {word}" if word else "" for run, word in zip(runs, words, strict=True)]
@@ -272,24 +271,24 @@ _HEADINGS_2017 = (
 )
 
 
-def as_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> str:
+def as_of_2017(results: Sequence[Result], baseline: int | None = None) -> str:
     """``tables_of_2017`` as text."""
-    return "\n\n".join(map(text, tables_of_2017(frame, baseline))) or "no run with a number and the usual training"
+    return "\n\n".join(map(text, tables_of_2017(results, baseline))) or "no run with a number and the usual training"
 
 
-def tables_of_2017(frame: pandas.DataFrame, baseline: int | None = None) -> list[Table]:
+def tables_of_2017(results: Sequence[Result], baseline: int | None = None) -> list[Table]:
     """The tables of the CSCS internship report of 2017, with 95 % confidence intervals where they are known.
 
     Parameter servers are one contender with two strategies, of which the better one is named, as it was in 2017. I/O
     overhead is (synthetic − real) / synthetic. Efficiency is relative to each curve's smallest number of workers, or to
     ``baseline`` workers. Raises InvalidInput if no curve has that size.
     """
-    measured = with_number(frame, baseline)
-    measured = measured[measured["training"] == ""]
-    servers = measured["family"] == "parameter_servers"
+    usual = [run for run in with_number(results, baseline) if not run.training]
+    servers = [run for run in usual if run.family == "parameter_servers"]
+    others = [run for run in usual if run.family != "parameter_servers"]
     curves = [
-        *scaling.curves(measured[servers], by="family", baseline=baseline or 0),
-        *scaling.curves(measured[~servers], baseline=baseline or 0),
+        *scaling.curves(servers, by="family", baseline=baseline or 0),
+        *scaling.curves(others, baseline=baseline or 0),
     ]
     weak = [curve for curve in curves if curve.scaling == "weak"]
     overheads = {id(curve): {each.workers: each for each in costs} for curve, costs in scaling.io_overheads(weak)}
@@ -370,10 +369,10 @@ def _both(values: Iterable[str]) -> str:
     return " / ".join(dict.fromkeys(values))
 
 
-def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
+def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, Any]]:
     """The points of all curves, each with its curve's columns. A figure that is not known is None."""
     document = []
-    for curve in _curves(frame, baseline):
+    for curve in _curves(results, baseline):
         base = _base(curve)
         for point in curve.points:
             sample = point.best.sample
@@ -406,17 +405,17 @@ def _known(figures: dict[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
 
 
-def stragglers(frame: pandas.DataFrame) -> str:
+def stragglers(results: Sequence[Result]) -> str:
     """Runs with a rank that is much slower than the median one, and hosts that such ranks were on more than once."""
     from harness.records import measurement
 
-    slow = frame[frame["slowest_over_median"] > STRAGGLER].sort_values("slowest_over_median", ascending=False)
-    if slow.empty:
+    slow = [run for run in results if run.slowest_over_median > STRAGGLER]
+    slow.sort(key=attrgetter("slowest_over_median"), reverse=True)
+    if not slow:
         return f"no run has a rank slower than {STRAGGLER} × the median rank"
     rows: list[tuple[str, ...]] = [("run", "slowest rank", "host", "× the median rank")]
     runs_on: Counter[str] = Counter()
-    run: Any
-    for run in slow.head(_SHOWN).itertuples():
+    for run in slow[:_SHOWN]:
         ranks = (rank for repeat in measurement.Record.read(Path(run.source)).repeats for rank in repeat.ranks)
         hosts = sorted({rank.host for rank in ranks if rank.rank == run.slowest_rank})
         runs_on.update(hosts)

@@ -1,22 +1,19 @@
-"""What was found about kernels in many runs: a table, and its points for scripts. Made from rows of ``results.kernels``."""
+"""What was found about kernels in many runs: a table, and its points for scripts."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 
 from harness import kernels
 from harness.analysis.ratios import Sample, best_interval
+from harness.analysis.strong import with_efficiencies
 from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
-from harness.results.kernels import with_efficiencies
-from harness.results.rows import varied_options
-
-if TYPE_CHECKING:
-    import pandas
+from harness.results.result import Result, varied_options
 
 UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s", "bytes/J": "GB/J", "flop/J": "Gflop/J"}
 # What tells rows apart beside their columns, named in rows where it differs.
@@ -30,21 +27,23 @@ _PARTS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def table_of(frame: pandas.DataFrame, baseline: int | None = None) -> Table:
-    """One row for each size of each run of ``results.kernels.load``, and one for each run without a number.
+def table_of(results: Sequence[Result], baseline: int | None = None) -> Table:
+    """One row for each size of each run, and one for each run without a number.
 
     Strong scaling efficiency, of what computes, is relative to ``baseline`` workers, by default to the fewest on which the
     same was measured.
     """
-    order = ["kernel", "backend", "framework", "transport", "system", "size", "nodes", "started"]
-    shown = with_efficiencies(frame, baseline).sort_values(order, kind="stable").astype(object)
-    runs: list[Any] = list(shown.itertuples())
-    figures = [_figures(run) for run in runs]
+    order = attrgetter("kernel", "backend", "framework", "transport", "system", "size", "nodes", "started")
+    shown = with_efficiencies(results, baseline)
+    runs = sorted(shown, key=order)
+    figures = [_figures(run, shown[run]) for run in runs]
     columns = [
         Column("kernel", [run.kernel for run in runs]),
         Column("backend", [run.backend for run in runs]),
         *(
-            Column(name, [getattr(run, name) for run in runs], optional=len(set(frame[name])) == 1)
+            Column(
+                name, [getattr(run, name) for run in runs], optional=len({getattr(run, name) for run in results}) == 1
+            )
             for name in ("framework", "transport")
         ),
         Column("nodes", [str(run.nodes) for run in runs], right=True),
@@ -65,8 +64,8 @@ def _column(heading: str, cells: Sequence[Cell]) -> Column:
     return Column(heading, words, values, right=heading not in ("unit", "energy of"))
 
 
-def _figures(run: Any) -> dict[str, Cell]:
-    if run.status != "completed":
+def _figures(run: Result, efficiency: float) -> dict[str, Cell]:
+    if not run.completed:
         return dict.fromkeys(_HEADINGS, NOTHING) | {"rate": (run.status, None)}
     return {
         "size": (size_text(kernels.specification(run.kernel), run.size), run.size),
@@ -75,39 +74,39 @@ def _figures(run: Any) -> dict[str, Cell]:
         "unit": (UNITS[run.unit], UNITS[run.unit]),
         "bus GB/s": number_cell(run.bus_bytes_per_s / 1e9, "{:.3g}"),
         "± 95 % CI": share_cell(run.ci95 / run.rate),
-        "efficiency": share_cell(run.efficiency),
+        "efficiency": share_cell(efficiency),
         "G/J": number_cell(run.work_per_joule / 1e9, "{:.3g}"),
         "energy of": (run.energy, run.energy or None),
     }
 
 
-def _configurations(runs: Sequence[Any]) -> list[str]:
+def _configurations(runs: Sequence[Result]) -> list[str]:
     """What tells rows apart that are alike in their columns; at last the time at which they were measured."""
     varied = [name for name in _PARTS if len({getattr(run, name) for run in runs}) > 1]
     # On one machine threads change with the number of nodes, which is a column.
     if len({(run.backend, run.nodes, run.threads) for run in runs}) == len({(run.backend, run.nodes) for run in runs}):
         varied = [name for name in varied if name != "threads"]
     backends = {run.backend for run in runs}
-    options = {each: varied_options({run.options for run in runs if run.backend == each}) for each in backends}
+    options = {each: varied_options(run.options for run in runs if run.backend == each) for each in backends}
     configurations = []
     for run in runs:
         words = [_PARTS[name](getattr(run, name)) for name in varied]
-        own = json.loads(run.options).items()
-        words += [f"{name}={value}" for name, value in own if name in options[run.backend]]
+        words += [f"{name}={value}" for name, value in run.options.items() if name in options[run.backend]]
         configurations.append(" ".join(filter(None, words)))
     return dated(runs, configurations, "kernel", "backend", "framework", "transport", "nodes", "size")
 
 
-def points(frame: pandas.DataFrame, baseline: int | None = None) -> list[dict[str, Any]]:
+def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, Any]]:
     """The rows with a number, for scripts. A figure that is not known is None."""
     names = (
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
-        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy", "efficiency", "id", "source"),
+        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy"),
     )
-    completed = with_efficiencies(frame[frame["status"] == "completed"], baseline).astype(object)
     document = []
-    for run in completed.to_dict("records"):
-        interval = best_interval([Sample(run["rate"], tuple(run["values"]))])
-        known = {name: None if run[name] != run[name] else run[name] for name in names}
-        document.append(known | {"rate_ci95": interval, "values": list(run["values"])})
+    for run, efficiency in with_efficiencies([each for each in results if each.completed], baseline).items():
+        figures = {name: getattr(run, name) for name in names}
+        figures |= {"efficiency": efficiency, "id": run.id, "source": run.source}
+        known = {name: None if value != value else value for name, value in figures.items()}
+        interval = best_interval([Sample(run.rate, run.values)])
+        document.append(known | {"rate_ci95": interval, "values": [*run.values]})
     return document

@@ -18,6 +18,7 @@ from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.pairs import preflight
 from harness.report.text.plans import counts, describe
 from harness.report.text.table import table
+from harness.results.result import of_kernel, of_training, with_libraries
 from harness.running.kinds import training_of
 from harness.running.status import RunStatus
 
@@ -268,19 +269,15 @@ def of_study(points: Sequence[campaign.PointStatus]) -> str:
 
 def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
     """The table of kernels, as ``harness table`` prints it of their records."""
-    from harness.report.text import kernel_table  # here, as these need pandas
+    from harness.report.text import kernel_table  # here, as it needs NumPy
     from harness.report.text.table import text
-    from harness.results.kernels import COLUMNS, of_record
-    from harness.results.rows import frame, with_libraries
 
-    rows = [row for record in records for row in of_record(record, record.id)]
-    return text(kernel_table.table_of(with_libraries(frame(rows, COLUMNS))))
+    results = [result for record in records for result in of_kernel(record, record.id)]
+    return text(kernel_table.table_of(with_libraries(results)))
 
 
 def comparison(records: Sequence[Record]) -> str:
     """The table of several runs, as ``harness table`` prints it of their records."""
-    from harness.report.text import comparison  # here, as these need pandas
-    from harness.results.rows import as_backends_say, frame, row, with_libraries
+    from harness.report.text import comparison  # here, as it needs NumPy
 
-    rows = frame([row(record, record.id) for record in records])
-    return comparison.runs(as_backends_say(with_libraries(rows)))
+    return comparison.runs(with_libraries([of_training(record, record.id) for record in records]))

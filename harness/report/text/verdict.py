@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from harness.analysis.differences import LENGTH
 from harness.analysis.ratios import Ratio, Unit
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
 from harness.report.text import table
 from harness.report.text.table import Column, Table, prose
+from harness.results.result import LENGTH
 
 INDICATIONS = "An indication only, not like for like"
 QUESTION = "Do MPI-based toolkits scale better than parameter servers?"

@@ -1,0 +1,95 @@
+"""Results as DataFrames, for Python and for exports: one of trainings, another one of kernels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from harness.core.fingerprint import Fingerprint
+from harness.results.result import UNKNOWN, Result, sorted_json
+
+if TYPE_CHECKING:
+    import pandas
+
+_COMMON = ("origin", "source", "id", "status", "reason", "system", "site", "tag", "processor")
+_ENERGY = ("joules_values", "energy", "energy_note")
+# The columns of trainings and of kernels, and the attribute of ``Result`` that each has: see there what it holds.
+OF_TRAININGS = {name: name for name in (*_COMMON, "backend", "family", "framework", "software", "transport", "mpi")} | {
+    **{name: name for name in ("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size")},
+    **{name: name for name in ("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps")},
+    **{
+        "training": "training",
+        "options": "tuned",
+        "spec": "key",
+        "img_per_s": "rate",
+        "stdev": "stdev",
+        "ci95": "ci95",
+    },
+    **{name: name for name in ("values", "jobs", "published_efficiency", "published_base")},
+    **{"step_p50_s": "p50_s", "step_p99_s": "p99_s", "jitter_s": "jitter_s", "slowest_rank": "slowest_rank"},
+    **{"throttled": "throttled", "slowest_over_median": "slowest_over_median"},
+    **{"sent_bytes_per_step": "sent_bytes", "received_bytes_per_step": "received_bytes", "joules_per_image": "joules"},
+    **{name: name for name in (*_ENERGY, "transport_seen", "fingerprint", "started", "ended", "note", "environment")},
+}
+OF_KERNELS = {name: name for name in (*_COMMON, "kernel", "backend", "framework", "software", "transport", "mpi")} | {
+    **{name: name for name in ("nodes", "devices_per_node", "workers", "ps", "size", "device", "threads")},
+    **{"warmup_steps": "warmup_steps", "steps": "steps", "options": "tuned", "spec": "key", "unit": "unit"},
+    **{name: name for name in ("rate", "stdev", "ci95", "values", "jobs", "bus_bytes_per_s", "p50_s", "p99_s")},
+    **{name: name for name in ("sent_bytes", "joules", "work_per_joule", *_ENERGY, "transport_seen")},
+    **{name: name for name in ("started", "ended", "environment")},
+}
+_JSON = {"options", "spec", "environment", "fingerprint"}
+
+
+def trainings(results: Sequence[Result]) -> pandas.DataFrame:
+    """A row for each training and published result, with the columns of ``OF_TRAININGS``; JSON where it is a mapping."""
+    return _frame([result for result in results if not result.kernel], OF_TRAININGS)
+
+
+def kernels(results: Sequence[Result]) -> pandas.DataFrame:
+    """A row for each size of each run of a kernel, with the columns of ``OF_KERNELS``."""
+    return _frame([result for result in results if result.kernel], OF_KERNELS)
+
+
+def kinds(columns: Mapping[str, str]) -> dict[str, type]:
+    """What each column holds: str, int, float or list."""
+    usual = {each.name: getattr(_USUAL, each.name) for each in fields(Result)} | {"key": "", "tuned": ""}
+    kind = {str: str, int: int, float: float, tuple: list}
+    return {column: kind.get(type(usual[name]), str) for column, name in columns.items()}
+
+
+def _frame(results: Sequence[Result], columns: Mapping[str, str]) -> pandas.DataFrame:
+    import pandas
+
+    dtypes = {str: "str", int: "int64", float: "float64", list: "object"}
+    values = {column: [_cell(getattr(result, name)) for result in results] for column, name in columns.items()}
+    return pandas.DataFrame(values).astype({column: dtypes[kind] for column, kind in kinds(columns).items()})
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [*value]
+    if isinstance(value, Mapping):
+        return sorted_json(value)
+    if isinstance(value, Fingerprint):
+        return "" if value is UNKNOWN else value.model_dump_json()
+    return value
+
+
+def results_of(frame: pandas.DataFrame) -> list[Result]:
+    """The results in a DataFrame that ``trainings`` made, and somebody may have selected from."""
+    results = []
+    for row in frame.to_dict("records"):
+        given = {name: row[column] for column, name in OF_TRAININGS.items()}
+        options, spec, fingerprint = given.pop("tuned"), given.pop("key"), given.pop("fingerprint")
+        given |= {name: tuple(given[name]) for name in ("values", "jobs", "joules_values")}
+        given |= {"environment": json.loads(given["environment"] or "{}"), "options": json.loads(options or "{}")}
+        given |= {"spec": json.loads(spec or "{}")}
+        given |= {"fingerprint": Fingerprint.model_validate_json(fingerprint)} if fingerprint else {}
+        results.append(Result(**given))
+    return results
+
+
+_USUAL = Result()
