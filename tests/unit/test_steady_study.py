@@ -142,21 +142,28 @@ def test_intervals_are_the_repeatability_of_all_points_together() -> None:
     assert spread.interval(restless, point)[1] > high
 
 
+KINDS = [*steady.KINDS.values()]
+
+
 def kept() -> list[steady.Point]:
     return steady.read(sorted(path for path in RESULTS.glob("*") if path.is_dir()))
 
 
 def test_the_readme_has_the_map() -> None:
     readme = (ROOT / "README.md").read_text()
-    cells = steady.cells(kept())
-    assert cells and f"{plural(cells[0].nodes, 'node')}, links of two rates" in readme and len(cells) == 2
-    for cell in cells:
+    *small, large = steady.cells(kept())
+    assert f"{plural(small[0].nodes, 'node')}, links of two rates" in readme and len(small) == 2
+    for cell in small:
         assert cell.nodes == 8 and cell.toolkit.way == "caffe2 over gloo" and f"{cell.toolkit.step_s:.3f} s" in readme
         ratios = [
             f"{cell.servers[kind].step_s / cell.toolkit.step_s:.2f} ×"
             for kind in (*steady.KINDS.values(), steady.REPLICAS)
         ]
         assert f"| {cell.links:g} GB/s | {' | '.join(ratios)} |" in readme
+    assert (large.nodes, large.links, large.toolkit.way) == (64, 2.25, "pytorch over gloo")
+    slices, whole = (large.servers[kind].step_s / large.toolkit.step_s for kind in (KINDS[5], KINDS[1]))
+    allreduce = f"{slices:.2f} times as long as with the allreduce ({large.toolkit.step_s:.3f} s)"
+    assert allreduce in readme and f"2017's 40 servers {whole:.2f} times" in readme
 
 
 def test_the_page_follows_from_its_records_and_predictions_were_committed_before_them() -> None:
