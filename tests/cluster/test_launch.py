@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.made import content
 
 from .submitted import User, nothing_is_left
 from .virtual import VirtualCluster
@@ -27,8 +27,7 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
 
 def record(user: User) -> dict[str, Any]:
     (path,) = user.output.glob("*/launch.json")
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
+    return content(path)
 
 
 def test_workers_reach_a_server_on_another_node(user: User) -> None:

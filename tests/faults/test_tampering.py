@@ -12,6 +12,7 @@ import pytest
 
 from harness import models
 from harness.cli.answers import verified
+from harness.core.spec import RunSpec
 from harness.core.statistics import FORMULA
 from harness.errors import InvalidInput
 from harness.records import measurement
@@ -174,7 +175,9 @@ FAILURES: dict[str, Edit] = {
 def test_a_failed_run_does_not_become_a_result_by_its_status(completed: Json, tmp_path: Path, failure: Edit) -> None:
     failed = deepcopy(completed)
     failure(failed)
-    failed.update(status="failed", reason="as it was", derived=None)
+    repeats = [measurement.Repeat.model_validate(repeat) for repeat in failed["repeats"]]
+    seen = measurement.window_seen_by(RunSpec.model_validate(failed["spec"]), repeats)
+    failed.update(status="failed", reason="as it was", derived=None, seen=seen.model_dump(mode="json"))
     assert read(tmp_path, failed).derived is None
     for changed in ({"status": "completed"}, {"status": "completed", "reason": None, "derived": completed["derived"]}):
         with pytest.raises(InvalidInput):

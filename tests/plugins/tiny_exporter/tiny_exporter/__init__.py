@@ -9,7 +9,7 @@ from harness.export import Export
 
 def write(export: Export, stream: IO[bytes]) -> None:
     """Write a line for each backend and number of workers; later results come later in ``export.results``."""
-    newest = export.results.drop_duplicates(["backend", "workers"], keep="last")
-    for row in newest.itertuples():
-        labels = f'backend="{row.backend}",workers="{row.workers}"'
-        stream.write(f"harness_img_per_s{{{labels}}} {row.img_per_s}\n".encode())
+    newest = {(result.backend, result.workers): result for result in export.results}
+    for result in newest.values():
+        labels = f'backend="{result.backend}",workers="{result.workers}"'
+        stream.write(f"harness_img_per_s{{{labels}}} {result.img_per_s}\n".encode())
