@@ -135,7 +135,7 @@ def contest(
     size: int,
     together: bool = False,
     near: int = 4,
-) -> Iterator[dict[str, object]]:
+) -> Iterator[Result]:
     """Rows of contenders with so many ``jobs`` of 5 repeats each; the second one is better by the ``effect``.
 
     Those after the first ``near`` ones are far behind. ``together`` they take turns in the same jobs.
