@@ -167,6 +167,8 @@ class AnyRecord(Frozen):
                 merged(content, json.loads(raw)), context=SEALED if unchanged and believing_seals else None
             )
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and file.exists():
+                raise InvalidInput(f"{file}: {RAW}, which holds its raw times, is missing beside it") from None
             raise InvalidInput(f"{error.filename}: {error.strerror}") from None
         except ValidationError as error:
             reason = ": ".join(filter(None, mistake(error)))

@@ -13,7 +13,7 @@ from harness import results
 from harness.cli.answers import verified
 from harness.errors import InvalidInput
 from harness.records import measurement
-from harness.records.record import AnyRecord, sealed, search
+from harness.records.record import RAW, AnyRecord, sealed, search
 from harness.records.training import TrainingRecord
 from harness.results.result import of_training
 from tests import made
@@ -64,6 +64,15 @@ def test_an_edit_makes_the_seal_void_and_is_refused(tmp_path: Path) -> None:
         measurement.Record.read(file)
     assert measurement.Record.read(forged(file)).derived.img_per_s.mean == 900.0  # the limit of what reading notices
     assert verified(str(file))[0] == f"{file}: not a valid record: the derived figures do not follow from the raw times"
+
+
+def test_a_record_without_its_raw_times_is_read_for_its_figures_only(tmp_path: Path) -> None:
+    file = made.record().write(tmp_path)
+    file.with_name(RAW).unlink()
+    assert measurement.Record.read(file, figures=True).derived.img_per_s.mean == 100.0
+    with pytest.raises(InvalidInput) as refused:
+        measurement.Record.read(file)
+    assert str(refused.value) == f"{file}: raw.json, which holds its raw times, is missing beside it"
 
 
 def test_a_change_that_no_figure_depends_on_is_found_by_check(tmp_path: Path) -> None:
