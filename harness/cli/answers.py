@@ -206,6 +206,8 @@ def report(
         raise InvalidInput("--format: is for --figures, which is missing")
     if width and not figures:
         raise InvalidInput("--width: is for --figures, which is missing")
+    if Path(output).suffix.lower().removeprefix(".") in FORMATS:
+        raise InvalidInput(f"--output {output}: a report is a page of HTML; --figures DIR writes pictures")
     results = any_of(sources)
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     page = assemble.page(results, sources, made, title, left_out(click.get_current_context()))

@@ -733,6 +733,10 @@ def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Har
         (["reference:Cori", "-o", "empty"], "empty: cannot be written: Is a directory"),
         (["reference", "--figures", "f", "--format", "gif"], "--format 'gif': must be some of png,svg,pdf"),
         (["reference", "--format", "svg"], "--format: is for --figures"),
+        (
+            ["reference:Cori", "-o", "r.PNG"],
+            "--output r.PNG: a report is a page of HTML; --figures DIR writes pictures",
+        ),
         (["reference", "--width", "84mm"], "--width: is for --figures"),
         (
             ["reference", "--figures", "f", "--width", "84"],
