@@ -15,32 +15,33 @@ if TYPE_CHECKING:
 
 _COMMON = ("origin", "source", "id", "status", "reason", "system", "site", "tag", "processor")
 _ENERGY = ("joules_values", "energy", "energy_note")
-# The columns of trainings and of kernels, and the attribute of ``Result`` that each has: see there what it holds.
-OF_TRAININGS = {name: name for name in (*_COMMON, "backend", "family", "framework", "software", "transport", "mpi")} | {
-    **{name: name for name in ("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size")},
-    **{name: name for name in ("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps")},
-    **{
-        "training": "training",
-        "options": "tuned",
-        "spec": "key",
-        "img_per_s": "rate",
-        "stdev": "stdev",
-        "ci95": "ci95",
-    },
-    **{name: name for name in ("values", "jobs", "published_efficiency", "published_base")},
-    **{"step_p50_s": "p50_s", "step_p99_s": "p99_s", "jitter_s": "jitter_s", "slowest_rank": "slowest_rank"},
-    **{"throttled": "throttled", "slowest_over_median": "slowest_over_median"},
+_ATTRIBUTES = {  # where a column has another name
+    **{"options": "tuned", "spec": "key", "img_per_s": "rate", "step_p50_s": "p50_s", "step_p99_s": "p99_s"},
     **{"sent_bytes_per_step": "sent_bytes", "received_bytes_per_step": "received_bytes", "joules_per_image": "joules"},
-    **{name: name for name in (*_ENERGY, "transport_seen", "fingerprint", "started", "ended", "note", "environment")},
 }
-OF_KERNELS = {name: name for name in (*_COMMON, "kernel", "backend", "framework", "software", "transport", "mpi")} | {
-    **{name: name for name in ("nodes", "devices_per_node", "workers", "ps", "size", "device", "threads")},
-    **{"warmup_steps": "warmup_steps", "steps": "steps", "options": "tuned", "spec": "key", "unit": "unit"},
-    **{name: name for name in ("rate", "stdev", "ci95", "values", "jobs", "bus_bytes_per_s", "p50_s", "p99_s")},
-    **{name: name for name in ("sent_bytes", "joules", "work_per_joule", *_ENERGY, "transport_seen")},
-    **{name: name for name in ("started", "ended", "environment")},
-}
-_JSON = {"options", "spec", "environment", "fingerprint"}
+
+
+def _columns(*names: str) -> dict[str, str]:
+    return {name: _ATTRIBUTES.get(name, name) for name in names}
+
+
+# The columns of trainings and of kernels, and the attribute of ``Result`` that each has: see there what it holds.
+OF_TRAININGS = _columns(
+    *(*_COMMON, "backend", "family", "framework", "software", "transport", "mpi"),
+    *("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size"),
+    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training", "options", "spec"),
+    *("img_per_s", "stdev", "ci95", "values", "jobs", "published_efficiency", "published_base"),
+    *("step_p50_s", "step_p99_s", "jitter_s", "slowest_rank", "throttled", "slowest_over_median"),
+    *("sent_bytes_per_step", "received_bytes_per_step", "joules_per_image"),
+    *(*_ENERGY, "transport_seen", "fingerprint", "started", "ended", "note", "environment"),
+)
+OF_KERNELS = _columns(
+    *(*_COMMON, "kernel", "backend", "framework", "software", "transport", "mpi"),
+    *("nodes", "devices_per_node", "workers", "ps", "size", "device", "threads"),
+    *("warmup_steps", "steps", "options", "spec", "unit"),
+    *("rate", "stdev", "ci95", "values", "jobs", "bus_bytes_per_s", "p50_s", "p99_s"),
+    *("sent_bytes", "joules", "work_per_joule", *_ENERGY, "transport_seen", "started", "ended", "environment"),
+)
 
 
 def trainings(results: Sequence[Result]) -> pandas.DataFrame:
