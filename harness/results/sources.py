@@ -82,17 +82,15 @@ def load(
         unreadable(reason)
     if selected is None:
         of_all.check()
-    results.sort(key=lambda result: (result.started, result.id, result.size))
+    results.sort(key=_order)
     # A run that is in two sources, such as a folder and the baseline saved from it, is one run.
     once = {(result.id, result.size) if result.measured else id(result): result for result in reversed(results)}
     results = [*reversed(once.values())]
-    trainings = [result for result in results if not result.kernel]
-    if len(trainings) in (0, len(results)):
-        return with_libraries(results)
-    kernels = [result for result in results if result.kernel]
-    return sorted(
-        [*with_libraries(trainings), *with_libraries(kernels)], key=lambda one: (one.started, one.id, one.size)
-    )
+    return sorted([*with_libraries(trainings(results)), *with_libraries(kernels(results))], key=_order)
+
+
+def _order(result: Result) -> tuple[str, str, int]:
+    return result.started, result.id, result.size
 
 
 def place(source: str) -> Path:
