@@ -325,7 +325,7 @@ def checks(machine: Machine) -> list[Check]:
             )
         )
         # An allreduce over N workers: each sends 2(N − 1)/N times the model, which is once for two.
-        sent = record["derived"]["seen"]["sent_bytes_per_step"]
+        sent = record["seen"]["sent_bytes_per_step"]
         if sent is None:
             raise NotChecked("the kernel does not count the bytes of sockets")
         said = (

@@ -43,10 +43,10 @@ class Planned(gpu_check.Machine):
         part = {"source": "nvml", "covers": "gpu", "joules_per_image": {"mean": self.joules_per_image}}
         derived = {
             "img_per_s": {"values": [self.img_per_s], "mean": self.img_per_s},
-            "seen": {"sent_bytes_per_step": 1e-5},
             "energy": {"parts": [part], "notes": []},
         }
-        return {"derived": derived, "repeats": [{"ranks": [rank]}], "spec": {"steps": 100}}
+        seen = {"sent_bytes_per_step": 1e-5}
+        return {"seen": seen, "derived": derived, "repeats": [{"ranks": [rank]}], "spec": {"steps": 100}}
 
 
 def found(machine: Planned) -> dict[str, str]:
