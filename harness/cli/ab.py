@@ -38,7 +38,7 @@ PILOT = 3  # repeats of each side that say how much they vary where nothing was 
 EXAMPLE = "KEY=VALUE,…"
 TWO_SIDES = grouped(
     "What to compare",
-    option("--a", "what sets A apart: env=PATH, var:NAME=VALUE, commit=REV, or options", EXAMPLE, click.STRING),
+    option("--a", "what sets A apart: env=PATH, var:NAME=VALUE, or options", EXAMPLE, click.STRING),
     option("--b", "what sets B apart; all else is given as for `harness run` or `launch`", EXAMPLE, click.STRING),
     option("--difference", "how much faster a side has to be to matter", "SHARE", SHARE, default=f"{DIFFERENCE:.0%}"),
     option("--of", "say again what came of a comparison, whose folder this is, and measure nothing", "DIR", PATH),
@@ -109,7 +109,7 @@ def ab(
     kernel: str | None,
     **given: Any,
 ) -> None:
-    """Say which of two sides of one measurement is faster: environments, options, variables, or commits of COMMAND.
+    """Say which of two sides of one measurement is faster: environments, options or variables.
 
     The repeats of A and B take turns on the same nodes, in one job of a batch system. Before the first one it says how many
     show a --difference, at the end which side is faster and by how much. Exits with 1 if B, the new one, is slower.
@@ -118,7 +118,7 @@ def ab(
 
     `harness ab --kernel allreduce --bytes 1KiB,1MiB --backend pytorch --nodes 2 --b transport=mpi`
 
-    `harness ab --nodes 2 --pattern 'img/s: ([0-9.]+)' --a commit=main -- python train.py`
+    `harness ab --nodes 2 --pattern 'img/s: ([0-9.]+)' --b env=/opt/new -- python train.py`
     """
     if of:
         if a or b or command or kernel:

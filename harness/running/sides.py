@@ -1,8 +1,8 @@
 """The two sides of an A/B comparison: what sets each apart, the run that measures it, and what there is of both on disk.
 
-The folder of a comparison has ``ab.json``, the run directories of A in ``a/`` and of B in ``b/``, and a worktree for each
-commit of the user's program. What a spec does not say (an environment, variables) is in the ``system.txt`` of ``a/`` or
-``b/``, so that no table takes both sides for one measurement.
+The folder of a comparison has ``ab.json``, and the run directories of A in ``a/`` and of B in ``b/``. Settings that no spec
+holds (an environment, variables) are in the ``system.txt`` of ``a/`` or ``b/``, so that no table takes both sides for one
+measurement.
 """
 
 import json
@@ -10,7 +10,6 @@ import re
 import secrets
 import shutil
 import socket
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ from harness.analysis.ratios import Sample
 from harness.core import backend as backends
 from harness.core.program import LAUNCHED, OF_PROGRAM, UNUSED, program_of
 from harness.core.spec import RunSpec
-from harness.core.text import did_you_mean, last_line
+from harness.core.text import did_you_mean
 from harness.core.validation import option_name
 from harness.environments import pythons
 from harness.errors import InvalidInput
@@ -48,7 +47,6 @@ from harness.worker.agent.seating import SPEC
 DIFFERENCE = 0.02  # that matters, if nothing else is said
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
 VARIABLE = re.compile(r"var:([A-Za-z_]\w*)")
-KEYS = ("env", "commit")  # besides options and variables
 NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's rate
 
 
@@ -59,11 +57,10 @@ class Settings:
     options: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     environment: Path | None = None
-    commit: str = ""
 
     @classmethod
     def read(cls, text: str, known: Mapping[str, str]) -> Self:
-        """``env=PATH,transport=mpi,var:NAME=VALUE,commit=REV``, or with ``;`` in place of each comma.
+        """``env=PATH,transport=mpi,var:NAME=VALUE``, or with ``;`` in place of each comma.
 
         ``known`` are the fields of options by their names, with ``_``. Raises InvalidInput.
         """
@@ -77,17 +74,17 @@ class Settings:
                 raise InvalidInput(f"'{part}': must be KEY=VALUE, such as transport=mpi")
             if name in COMMON:
                 raise InvalidInput(f"{key}: both sides have the same; give {option_name(name)} for both")
-            if not variable and name not in (*KEYS, *known.values()):
-                others = "keys are env, commit, var:NAME and the names of options"
-                raise InvalidInput(f"unknown key '{key}'; {did_you_mean(key, [*KEYS, *known]) or others}")
+            if not variable and name not in ("env", *known.values()):
+                others = "keys are env, var:NAME and the names of options"
+                raise InvalidInput(f"unknown key '{key}'; {did_you_mean(key, ['env', *known]) or others}")
             if name in settings:
                 raise InvalidInput(f"{key}: is there twice")
             if not (value or variable):
                 raise InvalidInput(f"{key}: must not be empty")
             settings[name] = value
         variables = {match[1]: settings.pop(name) for name in list(settings) if (match := VARIABLE.fullmatch(name))}
-        environment, commit = settings.pop("env", ""), settings.pop("commit", "")
-        return cls(settings, variables, Path(environment) if environment else None, commit)
+        environment = settings.pop("env", "")
+        return cls(settings, variables, Path(environment) if environment else None)
 
     @property
     def unsaid(self) -> str:
@@ -97,59 +94,12 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Checkout:
-    """A commit, as its full hash, the repository that has it, and the worktree that is to hold its files."""
-
-    commit: str
-    repository: Path
-    tree: Path
-
-    @classmethod
-    def find(cls, revision: str, program_folder: Path, command: Sequence[str], folder: Path) -> tuple[Self, Path]:
-        """The ``revision`` of the repository of a program's folder, and which folder that is in its worktree.
-
-        Raises InvalidInput, also for a ``command`` with the path of a file of the repository, which is not the commit's.
-        """
-        repository = Path(_git(program_folder, "rev-parse", "--show-toplevel"))
-        try:
-            commit = _git(repository, "rev-parse", "--verify", f"{revision}^{{commit}}")
-        except InvalidInput:
-            raise InvalidInput(f"commit={revision}: {repository} has no such commit") from None
-        inside = [
-            word for word in command if Path(word).is_absolute() and Path(word).resolve().is_relative_to(repository)
-        ]
-        if fixed := [word for word in inside if _git(repository, "ls-files", "--", word)]:
-            raise InvalidInput(
-                f"commit={revision}: {fixed[0]} is not the commit's; give a path from this folder instead"
-            )
-        checkout = cls(commit, repository, folder / f"commit-{commit[:12]}")
-        return checkout, checkout.tree / _git(program_folder, "rev-parse", "--show-prefix")
-
-    def make(self) -> None:
-        """Raises InvalidInput with git's own words."""
-        if not self.tree.exists():
-            _git(self.repository, "worktree", "add", "--quiet", "--detach", str(self.tree), self.commit)
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    """What git prints. Raises InvalidInput with its last words."""
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
-    except FileNotFoundError:
-        raise InvalidInput("commit: git is not on PATH") from None
-    if done.returncode:
-        raise InvalidInput(f"commit: {last_line(done.stderr).removeprefix('fatal: ')}")
-    return done.stdout.strip()
-
-
-@dataclass(frozen=True)
 class Side:
     """One side: what is written of it, what that means, and the run that measures it."""
 
     text: str
     settings: Settings
     run: Run
-    checkout: Checkout | None = None
 
 
 def options_of(program: bool = False, kernel: bool = False) -> dict[str, str]:
@@ -202,19 +152,14 @@ def both(
 
 def planned(text: str, settings: Settings, spec: RunSpec, place: Place, folder: Path, name: str) -> Side:
     """The side ``name`` of the comparison in ``folder``, planned. Writes nothing. Raises InvalidInput."""
-    checkout, environment = None, settings.environment or place.environment
-    if spec.program:
-        program, changed = program_of(spec), dict[str, Any]()
-        if settings.commit:
-            checkout, where = Checkout.find(settings.commit, Path(program.folder), program.command, folder)
-            changed["folder"] = str(where)
-        if environment:
-            changed["command"] = in_environment(program.command, environment)
-        spec, environment = spec.model_copy(update={"program": program.model_copy(update=changed)}), None
-    elif settings.commit:
-        raise InvalidInput("commit: is for a program of your own, which comes after --")
+    environment = settings.environment or place.environment
+    if spec.program and environment:
+        program = program_of(spec)
+        command = in_environment(program.command, environment)
+        spec = spec.model_copy(update={"program": program.model_copy(update={"command": command})})
+        environment = None
     own = replace(place, environment=environment, variables=settings.variables)
-    return Side(text, settings, own.prepare(spec, folder / name), checkout)
+    return Side(text, settings, own.prepare(spec, folder / name))
 
 
 def in_environment(command: Sequence[str], environment: Path) -> tuple[str, ...]:
@@ -271,9 +216,8 @@ class Comparison(Notes):
 def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, Side]) -> Iterator[None]:
     """The folder of a comparison, with what its runs, which the caller carries out, need besides their own.
 
-    Nothing is left of it where no run has begun. Worktrees go once both sides have their records.
+    Nothing is left of it where no run has begun.
     """
-    runs = [side.run for side in sides.values()]
     try:
         try:
             for name, side in sides.items():
@@ -283,23 +227,10 @@ def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, Side]) ->
         except OSError as error:
             raise InvalidInput(f"--output {folder.parent}: cannot make {error.filename}: {error.strerror}") from None
         comparison.write(folder)
-        for side in sides.values():
-            if side.checkout:
-                side.checkout.make()
         yield
     finally:
-        begun = any(run.folder.exists() for run in runs)
-        if not begun or all(run.record_file.exists() for run in runs):
-            _remove_worktrees(folder)
-        if not begun:
+        if not any(side.run.folder.exists() for side in sides.values()):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_worktrees(folder: Path) -> None:
-    """Git keeps those in which the program has left files that the repository does not ignore."""
-    for tree in folder.absolute().glob("commit-*"):
-        with suppress(InvalidInput):
-            _git(tree, "worktree", "remove", str(tree))
 
 
 def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
@@ -317,7 +248,6 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
         raise InvalidInput(f"--of {folder}: {missing[0].folder} has no record yet; see `harness collect {folder}`")
     if missing and is_at_work(missing[0].folder):
         raise InvalidInput(f"--of {folder}: {missing[0].folder} is being measured")
-    _remove_worktrees(folder)
     if missing:
         raise InvalidInput(f"--of {folder}: was not finished, and nobody is at work on it any more; measure it again")
     return comparison, runs, [run.RECORD.read(run.record_file) for run in runs]
@@ -368,7 +298,7 @@ def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ..
 
 
 def _measured(spec: str) -> dict[str, Any]:
-    """The fields of a spec, in JSON, that decide on rates and their noise. A program's folder may be a commit's."""
+    """The fields of a spec, in JSON, that decide on rates and their noise. A program's folder may be a copy."""
     fields = {name: value for name, value in json.loads(spec).items() if name not in NO_NOISE}
     fields.get("program", {}).pop("folder", None)
     fields.get("kernel", {}).pop("sizes", None)

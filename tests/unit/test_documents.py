@@ -56,7 +56,7 @@ EXCLUDED: Entries = (
     ("docs/training.md", "harness train *--data digits *", "takes minutes: tests/learning"),
     ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
     ("docs/ab.md", "harness ab * env=/opt/*", "takes two environments: tests/unit/test_ab.py"),
-    ("docs/ab.md", "harness ab * commit=*", "takes a repository: tests/unit/test_ab.py"),
+    ("docs/ab.md", "harness ab * var:SOURCE=*", "takes two versions of a program: tests/unit/test_ab.py"),
     ("docs/ab.md", "harness ab --of DIR", "takes a comparison that was made: tests/unit/test_ab.py"),
     ("docs/python.md", "import harness*harness.run(*", "takes minutes: tests/unit/test_api.py"),
     ("docs/training.md", "* --resume RUN_DIR", "takes a training that was interrupted: tests/unit/test_training.py"),
