@@ -211,9 +211,9 @@ def compare(
 ) -> pandas.DataFrame:
     """Did it get slower? ``harness regression``. ``old`` and ``new`` are results, or what ``load(..., status=None)`` gave.
 
-    Returns one row per pair of equal measurements, of training, its energy and each size of a kernel, the worst first:
+    Returns one row per pair of equal measurements, of trainings and of each size of a kernel, the worst first:
     ``measurement``, ``verdict`` (such as "slower"), ``change`` (NEW / OLD − 1 of the rate) with its 95 % interval ``low``
-    and ``high``, the adjusted ``p``, ``unit`` of the rates ``old`` and ``new`` (img/s, img/J, bytes/s, flop/s, …),
+    and ``high``, the adjusted ``p``, ``unit`` of the rates ``old`` and ``new`` (img/s, bytes/s or flop/s),
     ``old_repeats``, ``new_repeats``, ``reason`` where nothing could be judged, and ``work``: whether the losses of both
     are of the "same work".
     """

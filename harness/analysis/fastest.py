@@ -7,8 +7,6 @@ transport and MPI library, each with its best configuration at each size.
 That the best one of several is better than all others is claimed if it differs significantly from each of them
 (docs/verdict.md): that needs no correction for the number of contenders (Gutmann and Maymin 1987, "Is the selected
 population the best?"; Hung and Fithian 2019, "Rank verification for exponential families").
-
-The cheapest in energy is looked for among the same configurations: what each contender is fastest with at that size.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from harness.analysis import ratios, scaling
-from harness.analysis.ratios import Ratio, Sample
+from harness.analysis.ratios import Ratio
 from harness.analysis.scaling import Curve, CurvePoint
 from harness.analysis.verdict import MARGIN
 from harness.results.result import LENGTH, Result
@@ -45,36 +43,10 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Joules per image of a contender in its fastest configuration, and their ratio to those of the cheapest one."""
-
-    standing: Standing
-    joules: Sample
-    ratio: Ratio
-
-
-@dataclass(frozen=True)
-class Cheapest:
-    """Contenders whose joules per image cover the same (``covers``), the cheapest first.
-
-    ``decided`` says that the first uses less than every other one.
-    """
-
-    covers: str
-    spent: tuple[Spent, ...]
-    decided: bool
-
-    def of(self, standing: Standing) -> Spent | None:
-        """What a contender has used; None where nobody measured the same of it."""
-        return next((each for each in self.spent if each.standing is standing), None)
-
-
-@dataclass(frozen=True)
 class Ranking:
     """Contenders at one size, the best first: by img/s or, relative to ``base`` workers, by scaling efficiency.
 
-    ``decided`` says that the first is better than every other one: in an interval of that ``level``. ``cheapest`` is None
-    where nobody measured energy.
+    ``decided`` says that the first is better than every other one: in an interval of that ``level``.
     """
 
     workers: int
@@ -82,7 +54,6 @@ class Ranking:
     base: int = 0
     decided: bool = False
     level: float = ratios.LEVEL
-    cheapest: Cheapest | None = None
 
     @property
     def best(self) -> Standing:
@@ -164,16 +135,13 @@ def races(results: Sequence[Result], curves: Sequence[Curve] | None = None) -> l
         points = tuple(point for point in curve.points if not math.isnan(point.img_per_s))
         if points and curve.scaling == "weak" and not curve.facets["training"]:
             groups[tuple(curve.facets[name] for name in TERMS)].append(replace(curve, points=points))
-    taking = scaling.turns([run for run in results if run.energy])
     found = []
     for alike, its in groups.items():
         runs = set[Result]().union(*(curve.runs for curve in its))
         lengths = {name: {getattr(run, name) for run in runs} for name in LENGTH}
         values = {name: sorted(value for value in its if value == value) for name, its in lengths.items()}
         varying = {name: several for name, several in values.items() if len(several) > 1}
-        race = _race(dict(zip(TERMS, alike, strict=True)), its, varying)
-        sizes = tuple(replace(each, cheapest=_cheapest(each.standings, taking)) for each in race.sizes)
-        found.append(replace(race, sizes=sizes))
+        found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying))
     return sorted(found, key=_contested, reverse=True)
 
 
@@ -219,28 +187,6 @@ def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[s
         scales = _ranking(several)
         scales = replace(scales, decided=ratios.significant([scales.p])[0])
     return Race(facets, tuple(sizes), scales, varying)
-
-
-def _cheapest(standings: Sequence[Standing], taking: Mapping[Result, int]) -> Cheapest | None:
-    """Of what most of the ``standings`` have measured: the package of one cannot be compared with the node of another.
-
-    ``taking`` has the turns of all runs with energy.
-    """
-    measured: dict[str, list[tuple[Standing, Sample]]] = defaultdict(list)
-    for standing in standings:
-        own = [run for run in standing.point.best.runs if run in taking]
-        for covers in sorted({run.energy for run in own}):
-            values = [value for run in own if run.energy == covers for value in run.joules_values]
-            jobs = [job for run in own if run.energy == covers for job in run.jobs]
-            measured[covers].append((standing, Sample.of(values, jobs, max(taking[run] for run in own))))
-    if not measured:
-        return None
-    covers, entered = max(measured.items(), key=lambda item: len(item[1]))
-    first, *others = sorted(entered, key=lambda entry: entry[1].mean)
-    spent = [Spent(*first, Ratio(1.0))]
-    spent += [Spent(standing, joules, ratios.ratio([[joules]], [[first[1]]])) for standing, joules in others]
-    decided = bool(others) and all(each.ratio.p is not None and each.ratio.p < 1 - ratios.LEVEL for each in spent[1:])
-    return Cheapest(covers, tuple(spent), decided)
 
 
 _Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to

@@ -3,9 +3,6 @@
 Results of equal specs form a pair, on each system of its own where both sides have it. Each size of a kernel is a result of
 its own, with its rate in place of img/s.
 
-**Energy** of the same repeats is compared apart, as images per joule, where both sides have it of the same parts.
-``more energy`` and ``less energy`` are then what ``slower`` and ``faster`` are of img/s, with an adjustment of their own.
-
 **The work** of both sides is compared by its losses (``work.py``), and judged by itself: it makes nothing slower.
 
 The unit is the job: its repeats count as one value, the mean of their logarithms. With two or more jobs on either side
@@ -52,18 +49,16 @@ ENOUGH = 3  # degrees of freedom that tell it
 Verdict = Literal[
     "no number",
     "slower",
-    "more energy",
     "cannot say",
     "too noisy",
     "significant, below the threshold",
     "faster",
-    "less energy",
     "no significant change",
 ]
 VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  # the worst first
-FAILING: tuple[Verdict, ...] = ("no number", "slower", "more energy")
+FAILING: tuple[Verdict, ...] = ("no number", "slower")
 UNDECIDED: tuple[Verdict, ...] = ("cannot say", "too noisy")  # a slowdown as large as the threshold is not excluded
-CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster", "less energy")
+CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster")
 Runs: TypeAlias = Sequence[Result]
 Name = Literal["OLD", "NEW"]
 Samples: TypeAlias = Sequence[Sample]
@@ -100,7 +95,7 @@ class Judgement:
 class Side:
     """One side of a pair. ``rate`` is the geometric mean of the jobs, None without any.
 
-    It is img/s, images per joule, or a kernel's bytes or floating point operations per second.
+    It is img/s, or a kernel's bytes or floating point operations per second.
     """
 
     records: int
@@ -115,8 +110,7 @@ class Pair:
     """One measurement on both sides. ``differences`` and ``steps`` are told for pairs that changed.
 
     ``steps`` are means over the records of each side of their step times: whether every step or some steps are slower.
-    ``energy`` says what the joules cover of a pair that is about images per joule, else it is "". ``work`` is there of a
-    training with a number on both sides of one system.
+    ``work`` is there of a training with a number on both sides of one system.
     """
 
     label: str
@@ -126,7 +120,6 @@ class Pair:
     judgement: Judgement
     differences: tuple[Difference, ...] = ()
     steps: tuple[Mapping[str, float], Mapping[str, float]] | None = None
-    energy: str = ""
     work: Work | None = None
 
     @property
@@ -140,9 +133,8 @@ class Pair:
 
     @property
     def unit(self) -> str:
-        """Of its sides' rates: "img/s", "bytes/s", "flop/s", or the same per joule."""
-        unit = unit_of(self.kernel)
-        return unit.replace("/s", "/J") if self.energy else unit
+        """Of its sides' rates: "img/s", "bytes/s" or "flop/s"."""
+        return unit_of(self.kernel)
 
 
 def unit_of(kernel: str) -> str:
@@ -341,8 +333,6 @@ def compare(old: Sequence[Result], new: Sequence[Result], rule: Rule = _DEFAULT)
     common = _common(matches)
     pairs = _pairs(matches, judgements, common, two_systems)
     notes += [*_lengths(matches, pairs, common), *_failed_beside(after)]
-    if not two_systems:
-        pairs += _energy(matches, pairs, rule, notes)
     pairs.sort(key=_severity)
     unpaired = tuple(_unpaired(before, after, matches))
     return ComparedResults(rule, before.total, after.total, tuple(pairs), unpaired, common, tuple(notes))
@@ -489,7 +479,7 @@ def _pairs(
 
 def _severity(pair: Pair) -> tuple[int, float]:
     change = pair.judgement.change or 0.0
-    return VERDICTS.index(pair.verdict), -change if pair.verdict in ("faster", "less energy") else change
+    return VERDICTS.index(pair.verdict), -change if pair.verdict == "faster" else change
 
 
 def _lengths(matches: Sequence[Match], pairs: Sequence[Pair], common: Sequence[Difference]) -> list[str]:
@@ -513,53 +503,17 @@ def _failed_beside(new: _Side) -> list[str]:
     return [f"{runs} of NEW failed while others of the same spec have a number: {reason}"]
 
 
-def _energy(matches: Sequence[Match], of_rates: Sequence[Pair], rule: Rule, notes: list[str]) -> list[Pair]:
-    """Pairs of images per joule beside the pairs ``of_rates``, one for each match."""
-    entered: list[tuple[Pair, str, Match]] = []
-    unlike = 0
-    for match, pair in zip(matches, of_rates, strict=True):
-        if match.lost:
-            continue
-        here, there = ({run.energy for run in runs if run.energy} for runs in (match.old, match.new))
-        unlike += bool(here | there) and not here & there
-        for covers in sorted(here & there):
-            old, new = ([run for run in runs if run.energy == covers] for runs in (match.old, match.new))
-            entered.append((pair, covers, Match(old, new)))
-    if unlike:
-        notes.append(f"energy of the same parts is not on both sides in {plural(unlike, 'measurement')}")
-    before, after = ([_sample(getattr(match, side), joules=True) for _, _, match in entered] for side in ("old", "new"))
-    judgements = judge(before, after, rule, [match.systems for _, _, match in entered])
-    words: dict[Verdict, Verdict] = {"slower": "more energy", "faster": "less energy"}
-    return [
-        replace(
-            pair,
-            label=f"{pair.label}, energy of {covers}",
-            old=_side(match.old, here),
-            new=_side(match.new, there),
-            judgement=replace(judgement, verdict=words.get(judgement.verdict, judgement.verdict)),
-            steps=None,
-            energy=covers,
-            work=None,
-        )
-        for (pair, covers, match), here, there, judgement in zip(entered, before, after, judgements, strict=True)
-    ]
-
-
-def _sample(runs: Runs, joules: bool = False) -> Sample:
-    """The repeats of ``runs``: their rates or, of energy, images per joule. A published mean is of no job, and has none."""
-    values = (
-        [1 / value for run in runs for value in run.joules_values]
-        if joules
-        else [v for run in runs for v in run.values]
-    )
+def _sample(runs: Runs) -> Sample:
+    """The rates of the repeats of ``runs``. A published mean is of no job, and has none."""
+    values = [value for run in runs for value in run.values]
     jobs = [job for run in runs for job in run.jobs]
     if len(jobs) == len(values):
         return Sample.of(values, jobs) if values else Sample(np.nan)
     return Sample(float(np.exp(np.mean(np.log(values)))))
 
 
-def _side(runs: Runs, sample: Sample | None = None) -> Side:
-    sample = sample or _sample(runs)
+def _side(runs: Runs) -> Side:
+    sample = _sample(runs)
     mean = None if np.isnan(sample.mean) else sample.mean
     return Side(len(runs), len(sample.units), len(sample.values), mean, _systems(runs))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import subprocess
 import threading
 import time
@@ -17,20 +16,16 @@ from typing import Any, cast
 import pytest
 
 from harness import results
-from harness.analysis import fastest
-from harness.analysis.verdict import verdict
 from harness.errors import InvalidInput
 from harness.records import measurement
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read, derive
 from harness.report.page import assemble
-from harness.report.text import fastest as words
 from harness.worker.energy import Meter, meter, nvml, pm_counters, powercap
 from harness.worker.energy.counter import Counter
 from harness.worker.loop import Window, measure
 from harness.worker.trainer import Marks, Trainer
 from tests import made
 from tests.conftest import Harness
-from tests.unit import made_rows
 
 RANGE_UJ = 262_143_328_850  # of a package, as machines have it
 WINDOW_S = 10.0
@@ -513,53 +508,6 @@ def test_the_table_has_joules_and_what_they_cover_where_they_were_measured(saved
         record.unlink()
     made.save(saved, [made.record("pytorch", 2)])
     assert "J/img" not in harness("table", str(saved)).succeeded().stdout
-
-
-def test_the_best_tells_the_cheapest_from_the_fastest(saved: Path, harness: Harness) -> None:
-    shown = harness("best", str(saved)).succeeded().stdout
-    assert "Horovod on TensorFlow over MPI is fastest" in shown
-    assert "PyTorch over Gloo is cheapest in energy there" in shown
-    assert f"1 against 2 J/img of {COVERED}" in shown
-    (ranking,) = json.loads(harness("best", str(saved), "--json").succeeded().stdout)["races"][0]["sizes"]
-    assert ranking["energy"] == {"covers": COVERED, "decided": True}
-    assert [one["joules_per_image"] for one in ranking["standings"]] == pytest.approx([2.0, 1.0], rel=1e-3)
-
-
-def test_energy_of_unlike_parts_is_not_compared() -> None:
-    rows = [
-        made_rows.run(2, [100.0, 101.0], energy=covers, joules_values=[1.0, 1.1], joules=1.05, **of)
-        for covers, of in ((COVERED, made_rows.HOROVOD), ("node (pm_counters)", made_rows.SERVERS))
-    ]
-    (race,) = fastest.races(made_rows.listed(rows))
-    assert race.sizes[0].cheapest and len(race.sizes[0].cheapest.spent) == 1
-    assert "cheapest in energy" not in " ".join(words.answer([race], verdict(made_rows.listed(rows))))
-
-
-@pytest.mark.parametrize(
-    ("later", "code", "said"),
-    [(1.5, 1, "MORE ENERGY"), (1.0, 0, "no slowdown of 5 % or more"), (0.5, 0, "1 less energy")],
-)
-def test_a_regression_of_energy_is_one_though_it_is_as_fast(
-    tmp_path: Path, harness: Harness, later: float, code: int, said: str
-) -> None:
-    rates, joules = [100.0, 101.0, 99.0, 100.5], [1.0, 1.01, 0.99, 1.005]
-    old = made.save(tmp_path / "old", [made.record("pytorch", 2, rates, joules=joules, apart=True)])
-    new = made.save(
-        tmp_path / "new", [made.record("pytorch", 2, rates, joules=[later * each for each in joules], apart=True)]
-    )
-    done = harness("regression", str(old), str(new))
-    assert done.code == code and said in done.stdout
-    assert f"energy of {COVERED}" in done.stdout
-    document = json.loads(harness("regression", str(old), str(new), "--json").stdout)
-    assert document["more_energy"] == bool(code) and not document["slower"]
-    assert [pair["unit"] for pair in document["pairs"] if pair["energy"]] == ["img/J"]
-
-
-def test_energy_on_one_side_alone_is_noted(tmp_path: Path, harness: Harness) -> None:
-    old = made.save(tmp_path / "old", [made.record("pytorch", 2, joules=[1.0, 1.01, 0.99])])
-    new = made.save(tmp_path / "new", [made.record("pytorch", 2)])
-    done = harness("regression", str(old), str(new)).succeeded()
-    assert "energy of the same parts is not on both sides in 1 measurement" in done.stdout
 
 
 def test_the_report_has_a_figure_of_each_kind_of_counter(saved: Path) -> None:

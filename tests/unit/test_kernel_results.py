@@ -350,40 +350,26 @@ def compared(folder: Path, old: Sequence[KernelRecord], new: Sequence[KernelReco
     return compare(*(load([side]) for side in sides))
 
 
-def test_python_compares_trainings_their_energy_and_kernels(tmp_path: Path) -> None:
+def test_python_compares_trainings_and_kernels(tmp_path: Path) -> None:
     for name, times_s, img_per_s in (("old", FIVE, 100.0), ("new", SLOWER, 80.0)):
         made.save(tmp_path / name, [made.record(img_per_s=[img_per_s, 1.01 * img_per_s, 0.99 * img_per_s])])
-        joules = [1000 * each for each in (20.0, 20.2, 19.8, 20.1, 19.9)]
-        computed = measured("matmul", sizes=[64], times_s=[1000 * time_s for time_s in times_s], joules=joules)
+        computed = measured("matmul", sizes=[64], times_s=[1000 * time_s for time_s in times_s])
         saved(tmp_path / name, measured(times_s=times_s), computed)
     found = api.compare(tmp_path / "old", tmp_path / "new").set_index("unit")
-    assert dict(found["verdict"]) == {
-        "img/s": "slower",
-        "bytes/s": "slower",
-        "flop/s": "slower",
-        "flop/J": "too noisy",  # of one job each
-    }
+    assert dict(found["verdict"]) == {"img/s": "slower", "bytes/s": "slower", "flop/s": "slower"}
     assert found.loc["img/s", "old"] == pytest.approx(100, rel=1e-3)
     assert list(found["new"] / found["old"] - 1) == pytest.approx(list(found["change"]))
 
 
-def test_a_kernel_that_takes_more_energy_is_as_fast_and_fails(tmp_path: Path, harness: Harness) -> None:
+def test_the_energy_of_a_kernel_is_in_tables_and_exports(tmp_path: Path, harness: Harness) -> None:
     times_s = tuple(1000 * time_s for time_s in FIVE)
-    joules = {"old": [20 * time_s for time_s in times_s], "new": [30 * time_s for time_s in times_s]}
-    for name, used in joules.items():
-        saved(tmp_path / name, measured("cg", 2, times_s, (1024,), joules=used))
-    shown = harness("table", "old").succeeded().stdout
+    joules = [20 * time_s for time_s in times_s]
+    saved(tmp_path / "runs", measured("cg", 2, times_s, (1024,), joules=joules))
+    shown = harness("table", "runs").succeeded().stdout
     assert "G/J" in shown and shown.rstrip().endswith("0.021  package (powercap)")
-    done = harness("regression", "old", "new")
-    assert done.code == 1 and "MORE ENERGY" in done.stdout and "0.021 Gflop/J" in done.stdout
-    pairs = harness("regression", "old", "new", "--json").json["pairs"]
-    assert {pair["unit"]: pair["verdict"] for pair in pairs} == {
-        "flop/J": "more energy",
-        "flop/s": "too noisy",
-    }
-    (row,) = harness("export", "old", "--kernels", "--format", "json").succeeded().json
+    (row,) = harness("export", "runs", "--kernels", "--format", "json").succeeded().json
     assert row["joules"] == pytest.approx(20.0, rel=0.01) and row["energy"] == "package (powercap)"
-    assert row["joules_values"] == pytest.approx([used / (STEPS * 100 * 1024**2) for used in joules["old"]])
+    assert row["joules_values"] == pytest.approx([used / (STEPS * 100 * 1024**2) for used in joules])
 
 
 def test_each_size_is_judged_by_its_repeats(tmp_path: Path) -> None:

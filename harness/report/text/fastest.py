@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from harness.analysis.fastest import Cheapest, Race, Ranking, Standing
+from harness.analysis.fastest import Race, Ranking, Standing
 from harness.analysis.ratios import MOST_REPEATS
 from harness.analysis.scaling import CONTENDER
 from harness.analysis.verdict import MARGIN, Verdict
@@ -22,7 +22,6 @@ _SPEEDS = (
     "node-hours per million images",
     "best of",
 )
-_ENERGY = ("J/img", "its / the cheapest's J/img")
 _EFFICIENCIES = ("way of distributing", "scaling efficiency", "the best's / its efficiency")
 _VERSION = re.compile(r" \d[\w.+-]*")
 SMALLER = 4  # sizes that the answer names beside the largest one
@@ -33,7 +32,7 @@ UNKNOWN = 3  # jobs that are asked for where nothing is known of the noise
 def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     """The answer in a few sentences, for the race at the largest size with most contenders.
 
-    Who is fastest there, who uses the least energy, who scales best, and, where there is something to compare, whether
+    Who is fastest there, who scales best, and, where there is something to compare, whether
     MPI-based toolkits scale better than parameter servers. The last one says what would decide what is undecided.
     """
     if not races:
@@ -41,16 +40,12 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     race = races[0]
     if not race.contested:
         only = race.sizes[-1]
-        least = only.cheapest
-        joules = f"{least.spent[0].joules.mean:.3g} J/img of {least.covers}" if least else ""
-        figures = [f"{rate(only.best)} img/s", _cost(only.best), joules]
+        figures = [f"{rate(only.best)} img/s", _cost(only.best)]
         found = ", ".join(filter(None, figures))
         return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found} on {size(only)}."]
     *smaller, fastest = race.contested
     scales = race.scales
     said = [f"{where(race)} {_faster(fastest)}"]
-    if fastest.cheapest and len(fastest.cheapest.spent) > 1:
-        said.append(_cheapest(fastest.cheapest))
     if smaller:
         shown = "; ".join(map(_briefly, smaller[: -1 - SMALLER : -1]))
         more = f"; {len(smaller) - SMALLER} more" if len(smaller) > SMALLER else ""
@@ -86,13 +81,7 @@ def text(races: Sequence[Race], verdict: Verdict) -> str:
     for race in [race for race in races if race.contested] or races[:1]:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
         parts.append(prose(f"{where(race)}:" + (f" runs differ in {varying}" if varying else "")))
-        rows = [_SPEEDS, *_speeds(race)]
-        if measured := [ranking.cheapest for ranking in race.sizes if ranking.cheapest]:
-            spent = [_spent(ranking.cheapest, one) for ranking in race.sizes for one in ranking.standings]
-            rows = [(*row, *own) for row, own in zip(rows, [_ENERGY, *spent], strict=True)]
-        parts += [table(rows, right={2, 3, 4, 5, 6, 7})]
-        if measured:
-            parts.append(f"J/img of {listed(sorted({each.covers for each in measured}))}")
+        parts += [table([_SPEEDS, *_speeds(race)], right={2, 3, 4, 5})]
         if race.scales:
             parts += [
                 f"On {size(race.scales)} relative to {race.scales.base}:",
@@ -125,17 +114,6 @@ def _faster(ranking: Ranking) -> str:
     hours = "" if math.isnan(best.node_hours) else f"; {_hours(best)} against {_cost(second)}"
     lead, on = f"{ratio(second.ratio)} the img/s of {_short(ranking)[1]} ({rates}{hours})", size(ranking)
     return _sentence(ranking, f"is fastest on {on}", f"was fastest on {on}", f"are equally fast on {on}", f"has {lead}")
-
-
-def _cheapest(found: Cheapest) -> str:
-    first, second = found.spent[:2]
-    names = [_VERSION.sub("", who(each.standing)) for each in (first, second)]
-    least = f"{first.joules.mean:.3g} against {second.joules.mean:.3g} J/img of {found.covers}"
-    more = f"{names[1]} takes {ratio(second.ratio)} the energy of {names[0]} ({least})"
-    more += f" ({unit(second.ratio.unit, first.standing.facets['device'])})"
-    if found.decided:
-        return f"{names[0]} is cheapest in energy there: {more}."
-    return f"It is undecided which is cheapest in energy there: {more}."
 
 
 def _kept(ranking: Ranking) -> str:
@@ -245,15 +223,6 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
     ]
 
 
-def _spent(found: Cheapest | None, standing: Standing) -> tuple[str, str]:
-    """J/img of a contender, and how much that is of the cheapest one's."""
-    own = found and found.of(standing)
-    if not (found and own):
-        return "", ""
-    best = "best" if found.decided else ""
-    return f"{own.joules.mean:.3g}", best if own is found.spent[0] else ratio(own.ratio)
-
-
 def _efficiencies(ranking: Ranking) -> list[tuple[str, ...]]:
     return [
         (who(one), percent(one.point.efficiency, None, 1), ratio(one.ratio) if number else _sureness(ranking))
@@ -275,7 +244,6 @@ def _as_json(ranking: Ranking) -> dict[str, Any]:
         "base_workers": ranking.base or None,
         "decided": ranking.decided,
         "equal": ranking.equal,
-        "energy": ranking.cheapest and {"covers": ranking.cheapest.covers, "decided": ranking.cheapest.decided},
         "units_to_tell": ranking.units if len(ranking.standings) > 1 else None,
         "unit": unit(ranking.unit, ranking.best.facets["device"]) if len(ranking.standings) > 1 else None,
         "standings": [
@@ -286,9 +254,6 @@ def _as_json(ranking: Ranking) -> dict[str, Any]:
                 "img_per_s": one.point.img_per_s,
                 "efficiency": None if math.isnan(one.point.efficiency) or not ranking.base else one.point.efficiency,
                 "node_hours_per_million_images": None if math.isnan(one.node_hours) else one.node_hours,
-                "joules_per_image": own.joules.mean if (own := ranking.cheapest and ranking.cheapest.of(one)) else None,
-                "joules_over_cheapest": own.ratio.value if own else None,
-                "joules_over_cheapest_ci95": own.ratio.interval if own else None,
                 "best_over_this": one.ratio.value,
                 "best_over_this_ci95": one.ratio.interval,
                 "p": one.ratio.p,

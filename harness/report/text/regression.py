@@ -61,8 +61,7 @@ def verdict(comparison: ComparedResults) -> str:
 
 def _answer(comparison: ComparedResults) -> str:
     if comparison.regressions:
-        energy_alone = all(pair.energy for pair in comparison.regressions)
-        return "MORE ENERGY" if energy_alone else "SLOWER"
+        return "SLOWER"
     undecided, threshold = comparison.undecided, f"{100 * comparison.rule.threshold:g} %"
     if not undecided:
         return f"no slowdown of {threshold} or more" if comparison.rule.threshold else "no slowdown"
@@ -73,17 +72,15 @@ def _answer(comparison: ComparedResults) -> str:
 def _not_excluded(pairs: Sequence[Pair]) -> str:
     """The largest slowdown that lies within a 95 % interval of ``pairs``: ``a slowdown of up to 29 %``."""
     lowest = min(pair.judgement.ci95[0] if pair.judgement.ci95 else -1.0 for pair in pairs)
-    what = "a loss" if any(pair.energy for pair in pairs) else "a slowdown"
     # Rounded away from 0: what is printed as excluded has to be.
-    return f"{what} of up to {math.ceil(-1000 * lowest) / 10:.3g} %" if lowest > -0.999 else f"{what} of any size"
+    return f"a slowdown of {f'up to {math.ceil(-1000 * lowest) / 10:.3g} %' if lowest > -0.999 else 'any size'}"
 
 
 def failure(comparison: ComparedResults) -> str:
     """One line about a comparison that fails: how many got slower, and the worst of them."""
     worst, counts = comparison.regressions[0], comparison.counts
-    slower, lost, energy = counts["slower"], counts["no number"], counts["more energy"]
+    slower, lost = counts["slower"], counts["no number"]
     parts = [f"{slower} of {plural(len(comparison.pairs), 'measurement')} got slower"] if slower else []
-    parts += [f"{energy} {'takes' if energy == 1 else 'take'} more energy"] if energy else []
     parts += [f"{lost} {'has' if lost == 1 else 'have'} no number any more"] if lost else []
     return f"{', '.join(parts)}; the worst is {worst.label}: {_outcome(worst)}"
 
@@ -96,12 +93,11 @@ def rule(comparison: ComparedResults) -> str:
     one_job = {
         f"; where {pair.judgement.reason}" for pair in comparison.pairs if pair.judgement.p and pair.judgement.reason
     }
-    energy = "; more (less) energy: the same per joule" if any(pair.energy for pair in comparison.pairs) else ""
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log({rates}) of the jobs, "
         f"adjusted for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
         f"−{threshold} (+{threshold}); too noisy: no significant change, but the 95 % CI reaches −{threshold}; "
-        f"{rates.replace('rate', 'rates')} are geometric means of the jobs{energy}{''.join(sorted(one_job))}"
+        f"{rates.replace('rate', 'rates')} are geometric means of the jobs{''.join(sorted(one_job))}"
     )
 
 
@@ -109,8 +105,7 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     """For scripts: everything, in the order of the table. A bound that does not exist is null."""
     document = {
         "schema": SCHEMA,
-        "slower": any(not pair.energy for pair in comparison.regressions),
-        "more_energy": any(bool(pair.energy) for pair in comparison.regressions),
+        "slower": bool(comparison.regressions),
         "inconclusive": not comparison.regressions and bool(comparison.undecided),
         "rule": comparison.rule,
         "old": {"sources": old, **vars(comparison.old)},
@@ -248,13 +243,12 @@ def _side(name: str, total: SideTotal) -> str:
 
 
 def _tables(pairs: Sequence[Pair]) -> list[list[tuple[str, ...]]]:
-    """The rows of pairs in img/s, and apart from them those of kernels and of energy, each below its headings."""
-    trained = [pair for pair in pairs if pair.unit == "img/s"]
-    of_kernels = [pair for pair in pairs if pair.kernel and not pair.energy]
-    of_energy = [pair for pair in pairs if pair.energy]
+    """The rows of pairs in img/s, and apart from them those of kernels, each below its headings."""
+    trained = [pair for pair in pairs if not pair.kernel]
+    of_kernels = [pair for pair in pairs if pair.kernel]
     return [
         [headings, *(_row(pair) for pair in those)]
-        for headings, those in ((_HEADINGS, trained), (_OTHERS, of_kernels), (_OTHERS, of_energy))
+        for headings, those in ((_HEADINGS, trained), (_OTHERS, of_kernels))
         if those
     ]
 
@@ -263,8 +257,6 @@ def rate_text(unit: str, rate: float | None) -> str:
     """``123.45 img/s``, ``1.23 GB/s``."""
     if rate is None:
         return ""
-    if unit == "img/J":
-        return f"{rate:.3g} img/J"
     return f"{rate:.2f} img/s" if unit == "img/s" else f"{rate / 1e9:.3g} {UNITS[unit]}"
 
 
