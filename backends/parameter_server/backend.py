@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
+from pydantic import Field, ValidationInfo, field_validator
 
 from harness import models
 from harness.backends.tensorflow import environment
@@ -17,7 +17,7 @@ from harness.core.spec import MOST_WORKERS, Options, RunSpec, Underscored, of_tr
 from harness.core.text import parse_size
 from harness.errors import InvalidInput
 
-NO_ORDER = {"window": 8}  # what specs say of the window where parameters come in no order
+WINDOW = "2MiB"
 Placement = Annotated[Literal["greedy", "round_robin", "partitioned"], Underscored]
 PLACED = (
     "which server holds a variable: greedy: the one with the fewest bytes so far; round_robin: the next in turn; "
@@ -48,11 +48,6 @@ class ServerOptions(Options):
             raise ValueError("must be at least 1KiB")
         return value
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """One on a node is left out: specs are keys, and must stay what they were before there could be more."""
-        return {name: value for name, value in handler(self).items() if value != 1 or not name.endswith("_per_node")}
-
 
 class ParameterServerOptions(ServerOptions):
     """Options of the ``parameter_server`` backend."""
@@ -69,24 +64,19 @@ class ParameterServerOptions(ServerOptions):
         "(torch_parameter_server: in one drawn from --seed)",
     )
     window: int | str = of_training(
-        "2MiB", "with --order forward: how much is asked of a server at once, a size or a number of pieces"
+        WINDOW, "with --order forward: how much is asked of a server at once, a size or a number of pieces"
     )
 
     @field_validator("window", mode="before")
     @classmethod
     def _is_number_or_size(cls, value: Any, info: ValidationInfo) -> int | str:
-        if info.data.get("order") == "none" and value != NO_ORDER["window"]:
+        if info.data.get("order") == "none" and value != WINDOW:
             raise ValueError("is for --order forward")
         if not (text := str(value)).isdecimal():
             return cls._is_size(text)
         if not int(text):
             raise ValueError("must be at least 1 piece, or a size such as 2MiB")
         return int(text)
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without an order there is no window; specs are keys, and had one of 8 pieces there before it could be a size."""
-        return super()._as_before(handler) | (NO_ORDER if self.order == "none" else {})
 
 
 def asked_after(pieces: Sequence[Piece], window: int | str, bytes_scale: float = 1.0) -> list[int | None]:
@@ -111,10 +101,6 @@ def asked_after(pieces: Sequence[Piece], window: int | str, bytes_scale: float =
     return after
 
 
-def _per_node(spec: RunSpec, role: Literal["ps", "workers"]) -> int:
-    return int(spec.options.get(f"{role}_per_node", 1))
-
-
 def placed(spec: RunSpec) -> list[Piece]:
     options, tensors = spec.options, models.specification(spec.model, spec.bytes_scale).tensors
     return place(tensors, options["ps"], options["placement"], slice_bytes(spec))
@@ -126,7 +112,7 @@ def slice_bytes(spec: RunSpec) -> int:
 
 def one_device_each(spec: RunSpec) -> None:
     """Raise InvalidInput when workers have several devices, whose gradients nobody would add up."""
-    if (devices := spec.devices_per_node) > _per_node(spec, "workers"):
+    if (devices := spec.devices_per_node) > spec.options["workers_per_node"]:
         raise InvalidInput(
             f"--devices-per-node {devices}: a worker of {spec.backend} has one device; "
             f"give --workers-per-node {devices}, too"
@@ -149,7 +135,7 @@ def validate(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) -
 def seats(spec: RunSpec) -> tuple[Seat, ...]:
     dedicated = spec.options["ps_nodes"] == "dedicated"
     return workers_and_servers(
-        spec, _per_node(spec, "workers"), spec.options["ps"], _per_node(spec, "ps"), dedicated=dedicated
+        spec, spec.options["workers_per_node"], spec.options["ps"], spec.options["ps_per_node"], dedicated=dedicated
     )
 
 
@@ -171,12 +157,12 @@ def arrange(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) ->
 def exchange(
     spec: RunSpec, pulls: Pulls = "before_forward", placed: Callable[[RunSpec], list[Piece]] = placed
 ) -> ServerExchange:
-    per_node = _per_node(spec, "ps")
+    per_node = spec.options["ps_per_node"]
     return ServerExchange(
         pieces=tuple(replace(piece, ps=piece.ps // per_node) for piece in placed(spec)),
         servers=-(-spec.options["ps"] // per_node),
         ps_per_node=per_node,
-        workers_per_node=_per_node(spec, "workers"),
+        workers_per_node=spec.options["workers_per_node"],
         shared_nodes=spec.options["ps_nodes"] == "shared",
         pulls=pulls,
         tokens="all_to_all" if _sync(spec) == "barrier" else "none",
@@ -204,7 +190,7 @@ BACKEND = Backend(
     validate=validate,
     expected_updates=lambda spec: (
         (spec.warmup_steps + spec.steps)
-        * (1 if _sync(spec) == "accumulate" else spec.nodes * _per_node(spec, "workers"))
+        * (1 if _sync(spec) == "accumulate" else spec.nodes * spec.options["workers_per_node"])
     ),
     exchange=exchange,
     kernels=("cg", "fft", "incast", "matmul", "outcast", "stream"),

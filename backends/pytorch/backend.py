@@ -1,9 +1,6 @@
 """PyTorch DDP as the controller sees it."""
 
 from pathlib import Path
-from typing import Any
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from harness.core.backend import Backend
 from harness.core.exchange import MIB, AllreduceExchange
@@ -23,16 +20,10 @@ class PyTorchOptions(Options):
         False, "replay each step as one CUDA graph; 12 warm-up steps or more, on GPUs over NCCL"
     )
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without graphs a spec, which is a key, stays what it was before there were any."""
-        fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if name != "cuda_graphs" or value}
-
 
 def _validate(spec: RunSpec) -> None:
     """Refuse graphs where there are none. The first 11 steps run without one (see ``trainer/graph.py``)."""
-    if not spec.options.get("cuda_graphs"):
+    if not spec.options["cuda_graphs"]:
         return
     if spec.device != "cuda" or spec.transport != "nccl":
         raise InvalidInput(

@@ -7,7 +7,7 @@ theirs through the entry point group ``harness.backends``.
 
 import importlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -190,6 +190,25 @@ def unused_by_kernels() -> set[str]:
     fields = [field for owner in working() for field in owner.options.model_fields.items()]
     extras = [(name, info.json_schema_extra) for name, info in fields]
     return {*UNUSED_BY_KERNELS, *(name for name, extra in extras if isinstance(extra, dict) and TRAINING_ONLY in extra)}
+
+
+@cache
+def _usual(options: type[Options]) -> Mapping[str, Any]:
+    return options().model_dump()
+
+
+def differing(spec: RunSpec, ignored: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a spec and of its ``options`` that differ from their defaults, without those to be ``ignored``.
+
+    They are equal for specs of the same measurement, and a new option changes none. Options of a backend that is not
+    installed have no known defaults.
+    """
+    try:
+        usual = _usual(backend(spec.backend).options)
+    except InvalidInput:
+        usual = {}
+    options = {name: value for name, value in spec.options.items() if name not in usual or value != usual[name]}
+    return spec.model_dump(exclude={"options", *ignored}, exclude_defaults=True) | {"options": options}
 
 
 def specs_for(

@@ -280,8 +280,8 @@ class RunSpec(Frozen):
         return self
 
     @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What says nothing of a run is left out: specs are keys, and must stay what they were before it could be said."""
+    def _as_it_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields that do not apply are left out: a kernel has no model, and a real device no dilation."""
         fields: dict[str, Any] = handler(self)
         absent = [] if self.training else ["training"]
         absent += OF_TRAINING if self.kernel or self.program else []

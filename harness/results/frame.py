@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _COMMON = ("origin", "source", "id", "status", "reason", "system", "site", "tag", "processor")
 _ENERGY = ("joules_values", "energy", "energy_note")
 _ATTRIBUTES = {  # where a column has another name
-    **{"options": "tuned", "spec": "key", "img_per_s": "rate", "step_p50_s": "p50_s", "step_p99_s": "p99_s"},
+    **{"options": "tuned", "img_per_s": "rate", "step_p50_s": "p50_s", "step_p99_s": "p99_s"},
     **{"sent_bytes_per_step": "sent_bytes", "received_bytes_per_step": "received_bytes", "joules_per_image": "joules"},
 }
 
@@ -29,7 +29,19 @@ def _columns(*names: str) -> dict[str, str]:
 OF_TRAININGS = _columns(
     *(*_COMMON, "backend", "family", "framework", "software", "transport", "mpi"),
     *("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size"),
-    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training", "options", "spec"),
+    *(
+        "data",
+        "device",
+        "dilation",
+        "precision",
+        "threads",
+        "warmup_steps",
+        "steps",
+        "training",
+        "options",
+        "spec",
+        "key",
+    ),
     *("img_per_s", "stdev", "ci95", "values", "jobs", "published_efficiency", "published_base"),
     *("step_p50_s", "step_p99_s", "jitter_s", "slowest_rank", "throttled", "slowest_over_median"),
     *("sent_bytes_per_step", "received_bytes_per_step", "joules_per_image"),
@@ -38,7 +50,7 @@ OF_TRAININGS = _columns(
 OF_KERNELS = _columns(
     *(*_COMMON, "kernel", "backend", "framework", "software", "transport", "mpi"),
     *("nodes", "devices_per_node", "workers", "ps", "size", "device", "threads"),
-    *("warmup_steps", "steps", "options", "spec", "unit"),
+    *("warmup_steps", "steps", "options", "spec", "key", "unit"),
     *("rate", "stdev", "ci95", "values", "jobs", "bus_bytes_per_s", "p50_s", "p99_s"),
     *("sent_bytes", "joules", "work_per_joule", *_ENERGY, "transport_seen", "started", "ended", "environment"),
 )
@@ -56,7 +68,7 @@ def kernels(results: Sequence[Result]) -> pandas.DataFrame:
 
 def kinds(columns: Mapping[str, str]) -> dict[str, type]:
     """What each column holds: str, int, float or list."""
-    usual = {each.name: getattr(_USUAL, each.name) for each in fields(Result)} | {"key": "", "tuned": ""}
+    usual = {each.name: getattr(_USUAL, each.name) for each in fields(Result)} | {"tuned": ""}
     kind = {str: str, int: int, float: float, tuple: list}
     return {column: kind.get(type(usual[name]), str) for column, name in columns.items()}
 
@@ -84,10 +96,10 @@ def results_of(frame: pandas.DataFrame) -> list[Result]:
     results = []
     for row in frame.to_dict("records"):
         given = {name: row[column] for column, name in OF_TRAININGS.items()}
-        options, spec, fingerprint = given.pop("tuned"), given.pop("key"), given.pop("fingerprint")
+        options, fingerprint = given.pop("tuned"), given.pop("fingerprint")
         given |= {name: tuple(given[name]) for name in ("values", "jobs", "joules_values")}
         given |= {"environment": json.loads(given["environment"] or "{}"), "options": json.loads(options or "{}")}
-        given |= {"spec": json.loads(spec or "{}")}
+        given["spec"] = json.loads(given["spec"] or "{}")
         given |= {"fingerprint": Fingerprint.model_validate_json(fingerprint)} if fingerprint else {}
         results.append(Result(**given))
     return results

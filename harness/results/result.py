@@ -79,7 +79,8 @@ class Result:
     steps: int = 0
     training: str = ""  # options that make it another training than the usual one: "sync=none"
     options: Mapping[str, Any] = field(default_factory=dict)  # the backend's own, without ps
-    spec: Mapping[str, Any] = field(default_factory=dict)  # all that makes two results the same measurement
+    spec: Mapping[str, Any] = field(default_factory=dict)  # all fields but ``IRRELEVANT`` ones
+    key: str = ""  # equal for results of the same measurement; "" of a publication
     unit: str = "img/s"
     rate: float = NAN
     stdev: float = NAN
@@ -123,11 +124,6 @@ class Result:
     @property
     def measured(self) -> bool:
         return self.origin == "measured"
-
-    @cached_property
-    def key(self) -> str:
-        """Equal for results of the same measurement; "" if it was published."""
-        return sorted_json(self.spec) if self.spec else ""
 
     @cached_property
     def tuned(self) -> str:
@@ -181,6 +177,7 @@ def of_training(record: Record, source: Path | str) -> Result:
     facts = _facts(record, source, seen)
     facts |= {name: getattr(spec, name) for name in ("model", "batch_size", "image_size", "dilation")}
     facts |= {"data": "synthetic" if spec.data == SYNTHETIC else data, "spec": _measurement(spec)}
+    facts["key"] = sorted_json(backends.differing(spec, IRRELEVANT))
     if spec.emulated:
         device = record.plan["emulation"]["device"]
         facts |= {"system": f"{facts['system']}, {emulation.system(spec, device, seen.link_bytes_per_s)}"}
@@ -212,10 +209,15 @@ def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
     """A result for each size."""
     spec, kernel = record.spec, kernel_of(record.spec)
     facts = _facts(record, source, record.seen) | {"kernel": spec.subject, "unit": kernel.unit}
-    dumped = _measurement(spec) | {"kernel": spec.subject}
+    dumped, key = (
+        fields | {"kernel": spec.subject} for fields in (_measurement(spec), backends.differing(spec, IRRELEVANT))
+    )
     if record.derived is None:
         sizes = kernel.sizes(sizes_of(spec).sizes, record.plan["world_size"])
-        return [Result(**facts, size=size, spec=dumped | {"size": size}) for size in sizes]
+        return [
+            Result(**facts, size=size, spec=dumped | {"size": size}, key=sorted_json(key | {"size": size}))
+            for size in sizes
+        ]
     results = []
     for figures in record.derived:
         bus, joules, per_joule = figures.bus_bytes_per_s, figures.energy.joules, figures.work_per_joule
@@ -225,6 +227,7 @@ def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
                 **_rate(figures.rate, record),
                 size=figures.size,
                 spec=dumped | {"size": figures.size},
+                key=sorted_json(key | {"size": figures.size}),
                 p50_s=figures.p50_s,
                 p99_s=figures.p99_s,
                 bus_bytes_per_s=NAN if bus is None else bus.mean,
@@ -243,7 +246,7 @@ def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
 
 
 def _measurement(spec: RunSpec) -> dict[str, Any]:
-    """All fields of a spec that make two results the same measurement, in order."""
+    """All fields of a spec that decide on what is measured, in order."""
     fields = sorted(spec.model_dump(exclude=IRRELEVANT).items())
     return {name: dict(sorted(value.items())) if name == "options" else value for name, value in fields}
 

@@ -5,7 +5,6 @@ holds (an environment, variables) are in the ``system.txt`` of ``a/`` or ``b/``,
 measurement.
 """
 
-import json
 import re
 import secrets
 import shutil
@@ -282,13 +281,13 @@ def noises(samples: Sequence[Mapping[int, Sequence[float]]], of: Sequence[int]) 
 
 def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ...]]]:
     """Rates of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
-    first, wanted = runs[0], [_measured(run.spec.model_dump_json()) for run in runs]
+    first, wanted = runs[0], [_measured(run.spec) for run in runs]
     found: list[dict[int, tuple[float, ...]]] = []
     if not folder.is_dir():
         return found
     for path in map(Path, search(folder, [first.RECORD.file_name])):
         with suppress(OSError, ValueError, InvalidInput):  # what cannot be read says nothing
-            if _measured(path.with_name(SPEC).read_text()) in wanted:
+            if _measured(RunSpec.model_validate_json(path.with_name(SPEC).read_bytes())) in wanted:
                 record = first.RECORD.read(path)
                 if record.site == first.site_name and (
                     record.site or record.machine.get("host") == socket.gethostname()
@@ -297,9 +296,9 @@ def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ..
     return found
 
 
-def _measured(spec: str) -> dict[str, Any]:
-    """The fields of a spec, in JSON, that decide on rates and their noise. A program's folder may be a copy."""
-    fields = {name: value for name, value in json.loads(spec).items() if name not in NO_NOISE}
+def _measured(spec: RunSpec) -> dict[str, Any]:
+    """The fields of a spec that decide on rates and their noise. A program's folder may be a copy."""
+    fields = backends.differing(spec, NO_NOISE)
     fields.get("program", {}).pop("folder", None)
     fields.get("kernel", {}).pop("sizes", None)
     return fields

@@ -50,7 +50,7 @@ class StudyPoint:
     @property
     def id(self) -> str:
         """The same for the same spec, whatever the order of its fields and wherever its file lies."""
-        return hashlib.sha256(json.dumps(self.spec.model_dump(), sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(backends.differing(self.spec), sort_keys=True).encode()).hexdigest()[:12]
 
 
 class Study(Frozen):
@@ -183,7 +183,7 @@ class Study(Frozen):
             return [self._spec(where, point, backend)]
         one = self._spec(where, point | {"ps": 1}, backend)
         allowed = []
-        for count in ps_counts(one.nodes * one.options.get("ps_per_node", 1)):
+        for count in ps_counts(one.nodes * one.options["ps_per_node"]):
             with suppress(InvalidInput):
                 backend.validate(spec := self._spec(where, point | {"ps": count}, backend))
                 allowed.append(spec)

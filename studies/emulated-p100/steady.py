@@ -15,6 +15,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -196,7 +197,10 @@ def spread(points: Iterable[Point]) -> Spread | None:
 
 @cache
 def first_written() -> dict[tuple[str, str], datetime]:
-    """When each prediction was committed first, by links and id; empty where git does not know."""
+    """When each prediction was committed first, by links and id; empty where git does not know.
+
+    An earlier row is the same prediction if its links, model, backend and figures are, and no option in its label differs.
+    """
     file = "studies/emulated-p100/predictions.csv"
 
     def git(*arguments: str) -> str:
@@ -204,15 +208,32 @@ def first_written() -> dict[tuple[str, str], datetime]:
             ["git", *arguments], cwd=HERE.parents[1], capture_output=True, text=True, check=True
         ).stdout
 
-    written: dict[tuple[str, str], datetime] = {}
+    written: dict[tuple[str, ...], dict[str, datetime]] = defaultdict(dict)
     try:
         for line in git("log", "--reverse", "--format=%H %cI", "--", file).splitlines():
             commit, when = line.split()
             for row in csv.DictReader(io.StringIO(git("show", f"{commit}:{file}"))):
-                written.setdefault((row["links_gb_per_s"], row["id"]), datetime.fromisoformat(when))
+                prediction, options = _parted(row)
+                written[prediction].setdefault(options, datetime.fromisoformat(when))
     except (OSError, subprocess.CalledProcessError):
         return {}
-    return written
+    first: dict[tuple[str, str], datetime] = {}
+    for row in csv.DictReader(io.StringIO((HERE / "predictions.csv").read_text())):
+        prediction, options = _parted(row)
+        times = [when for earlier, when in written[prediction].items() if _agree(options, earlier)]
+        first |= {(row["links_gb_per_s"], row["id"]): min(times)} if times else {}
+    return first
+
+
+def _parted(row: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    """Links, model, figures and backend of a prediction; and the options in its label."""
+    backend, _, options = row["point"].partition(" ")
+    return (*(value for name, value in row.items() if name not in ("id", "point")), backend), options
+
+
+def _agree(options: str, others: str) -> bool:
+    values, other = (dict(word.split("=") for word in each.split()) for each in (options, others))
+    return all(other.get(name, value) == value for name, value in values.items())
 
 
 def read(folders: Iterable[Path]) -> list[Point]:

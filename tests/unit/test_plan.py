@@ -13,7 +13,7 @@ import pytest
 
 from harness import models
 from harness.core import parts
-from harness.core.backend import backend
+from harness.core.backend import backend, differing
 from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, InvalidInput
@@ -74,11 +74,16 @@ def test_every_worker_s_gradient_is_an_update_where_each_applies_its_own() -> No
     assert chosen.expected_updates(with_options(spec, chosen)) == 60
 
 
-def test_a_spec_does_not_say_that_nodes_have_one_server_and_one_worker() -> None:
+def test_a_spec_differs_from_the_usual_one_by_what_was_chosen_whatever_options_there_are() -> None:
+    """A new option changes no key: those with their defaults are not in it, also where an old record lacks them."""
     chosen = backend("parameter_server")
-    said = with_options(RunSpec(backend=chosen.name, options={"ps_per_node": 1, "workers_per_node": 1}), chosen)
-    assert said == with_options(RunSpec(backend=chosen.name), chosen)
-    assert not {"ps_per_node", "workers_per_node"} & said.options.keys()
+    usual = with_options(RunSpec(backend=chosen.name, nodes=8), chosen)
+    older = usual.model_copy(update={"options": {"ps": 1, "order": "forward"}})
+    assert differing(usual) == differing(older) == {"backend": "parameter_server", "nodes": 8, "options": {}}
+    other = with_options(RunSpec(backend=chosen.name, nodes=8, repeats=3, options={"order": "none"}), chosen)
+    assert differing(other, ignored={"repeats"}) == differing(usual) | {"options": {"order": "none"}}
+    elsewhere = RunSpec(backend="not_installed", options={"depth": 2})
+    assert differing(elsewhere) == {"backend": "not_installed", "options": {"depth": 2}}
 
 
 def test_servers_on_pytorch_are_planned_as_those_on_tensorflow() -> None:

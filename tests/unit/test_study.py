@@ -89,7 +89,7 @@ def test_an_option_multiplies_only_the_backends_that_have_it(tmp_path: Path) -> 
 def test_several_servers_on_a_node_are_an_axis_and_one_is_no_other_point_than_before(tmp_path: Path) -> None:
     text = '[[matrix]]\nbackend = ["parameter_server", "pytorch"]\nnodes = 2\nps = 2'
     assert named(tmp_path, f"{text}\nps-per-node = [1, 2]") == [
-        "parameter_server nodes=2",
+        "parameter_server nodes=2 ps_per_node=1",
         "parameter_server nodes=2 ps_per_node=2",
         "pytorch nodes=2",
     ]

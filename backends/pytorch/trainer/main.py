@@ -27,7 +27,7 @@ class PyTorchTrainer(TorchTrainer):
     def setup(self) -> None:
         job, options = self._job, self._job.spec["options"]
         transport = job.spec["transport"]
-        graphs = options.get("cuda_graphs")
+        graphs = options["cuda_graphs"]
         if graphs:
             os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
         # Over Gloo the ranks of an MPI world agree on the buckets, once. No gradient passes there.
