@@ -25,7 +25,7 @@ from harness.core.text import did_you_mean
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction import forecast
-from harness.prediction.basis import Start, asked, measured
+from harness.prediction.basis import StartingPoint, asked, measured
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import frame as frames
@@ -282,7 +282,9 @@ def predict(
         one_worker, single = _loaded(single), None
     if isinstance(network, str | Path):
         of_kernels, network = sources.kernels(_loaded(network)), None
-    start = Start(fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels)
+    start = StartingPoint(
+        fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels
+    )
     starting = measured(site, (lambda: _loaded(*results)) if results else None)
     what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, starting, one_worker)
     predictions = forecast.predictions(what, basis, sizes, counts)

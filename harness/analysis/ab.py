@@ -75,7 +75,7 @@ def repeats_for(deviation: float, difference: float, together: int = 1) -> int |
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PairedVerdict:
     """What the repeats of both sides say. ``ratio`` is B's rate over A's (geometric means), ``ci95`` its interval.
 
     So many ``units`` of each side would decide what is undecided if ratio and noise stay as they are; None for too many.
@@ -114,7 +114,7 @@ class Verdict:
         return _largest(self.ci95)
 
 
-def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> Verdict:
+def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> PairedVerdict:
     """What two or more repeats of each side say, that took turns in the same jobs, about a ``difference`` (0.02 for 2 %).
 
     It is one of so many verdicts that are to hold ``together``.
@@ -142,7 +142,7 @@ def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> Verdict
     if answer == "undecided":
         width = max(abs(shift), math.log1p(difference) - abs(shift))
         units = next((each for each in range(2, MOST_REPEATS + 1) if half(each) <= width), None)
-    return Verdict(answer, a, b, difference, math.exp(shift), (low, high), noise, jobs, units, together)
+    return PairedVerdict(answer, a, b, difference, math.exp(shift), (low, high), noise, jobs, units, together)
 
 
 def _level(together: int) -> float:

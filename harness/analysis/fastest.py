@@ -74,7 +74,7 @@ class Ranking:
         return tuple(one for one in self.standings[1:] if one.ratio.p is None or one.ratio.p >= limit)
 
     @property
-    def unit(self) -> ratios.Unit:
+    def unit(self) -> ratios.ChanceUnit:
         """That of the comparison with the fewest jobs."""
         return min(one.ratio.unit for one in self.standings[1:])
 

@@ -129,7 +129,7 @@ def best_interval(samples: Sequence[Sample]) -> Interval | None:
 Choice = Sequence[Sample]
 
 
-class Unit(NamedTuple):
+class ChanceUnit(NamedTuple):
     """What chance is counted in: the fewest and the most jobs of any configuration or, if not 0, pairs in one job."""
 
     fewest: int = 0
@@ -148,7 +148,7 @@ class Ratio(NamedTuple):
     value: float
     interval: Interval | None = None
     p: float | None = None
-    unit: Unit = Unit()
+    unit: ChanceUnit = ChanceUnit()
 
 
 class _Term(NamedTuple):
@@ -208,13 +208,13 @@ def _paired(samples: Choice) -> tuple[float, int, int] | None:
     return factor * math.sqrt(squares / freedom), freedom, columns - 1
 
 
-def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> Unit:
+def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> ChanceUnit:
     samples = [sample for choice in (*over, *under) for sample in choice]
     jobs = [len(sample.units) for sample in samples]
     pairs = 0
     if min(jobs) == 1 and _terms(over, under) is not None:
         pairs = min(len(sample.values) for sample in samples if len(sample.units) == 1)
-    return Unit(min(jobs), max(jobs), pairs)
+    return ChanceUnit(min(jobs), max(jobs), pairs)
 
 
 class Common(NamedTuple):

@@ -92,7 +92,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideRates:
     """One side of a pair. ``rate`` is the geometric mean of the jobs, None without any.
 
     It is img/s, or a kernel's bytes or floating point operations per second.
@@ -115,8 +115,8 @@ class Pair:
 
     label: str
     spec: Mapping[str, Any]
-    old: Side
-    new: Side
+    old: SideRates
+    new: SideRates
     judgement: Judgement
     differences: tuple[Difference, ...] = ()
     steps: tuple[Mapping[str, float], Mapping[str, float]] | None = None
@@ -512,10 +512,10 @@ def _sample(runs: Runs) -> Sample:
     return Sample(float(np.exp(np.mean(np.log(values)))))
 
 
-def _side(runs: Runs) -> Side:
+def _side(runs: Runs) -> SideRates:
     sample = _sample(runs)
     mean = None if np.isnan(sample.mean) else sample.mean
-    return Side(len(runs), len(sample.units), len(sample.values), mean, _systems(runs))
+    return SideRates(len(runs), len(sample.units), len(sample.values), mean, _systems(runs))
 
 
 def _steps(runs: Runs) -> dict[str, float]:

@@ -8,14 +8,14 @@ from statistics import median
 from harness.core.statistics import MAD_TO_STDEV
 from harness.kernels.pairs.specification import flop
 from harness.records.kernel import KernelRank, KernelRecord, OwnTimes, SizeTimes
-from harness.records.pairs import Pairs, Slow, What
+from harness.records.pairs import CheckedPairs, Slow, What
 
 SHARE = 0.75  # of what is usual: halfway to half
 SPREADS = 3.0  # robust standard deviations below it
 FEWEST = 4  # nodes: of three, a good one has as many slow pairs as good ones if another one is slow
 
 
-def pairs(record: KernelRecord) -> Pairs:
+def pairs(record: KernelRecord) -> CheckedPairs:
     """The rates of a completed record, and what of them is slow. Links are judged by the largest of the sizes."""
     places = _places(record)
     nodes = list(dict.fromkeys(places.values()))
@@ -40,7 +40,7 @@ def pairs(record: KernelRecord) -> Pairs:
     if not unjudged:
         computes = [] if shared else slow_nodes("computes", nodes, flop_per_s)
         slow = [*computes, *slow_links(nodes, bytes_per_s)]
-    return Pairs(
+    return CheckedPairs(
         nodes=nodes, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s, slow=slow, unjudged=unjudged, shared_cores=shared
     )
 

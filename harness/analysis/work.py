@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Literal
 
 from harness.analysis.differences import Environment, environments
-from harness.core.fingerprint import Fingerprint, Outcome, Parting, allowed, odd_repeats, parting, spread
+from harness.core.fingerprint import Fingerprint, LossGroup, Parting, allowed, odd_repeats, parting, spread
 from harness.core.text import listed, plural
 from harness.results.result import Result
 
@@ -138,7 +138,7 @@ def _own(run: Result) -> Iterator[str]:
             yield f"other work in {_both(run.fingerprint, outcome)}: {_described(apart)}"
 
 
-def _both(found: Fingerprint, other: Outcome) -> str:
+def _both(found: Fingerprint, other: LossGroup) -> str:
     """``repeat 3 than in repeats 1, 2, 4 and 5``."""
     odd, usual = (
         f"repeat{'s' * (len(outcome.repeats) > 1)} {listed(outcome.repeats)}" for outcome in (other, found.usual)

@@ -17,7 +17,7 @@ from harness.cli.common import (
     SHARE,
     SOURCES,
     TEXT,
-    Written,
+    ParsedText,
     any_of,
     leave_out,
     left_out,
@@ -177,13 +177,13 @@ def _formats(text: str) -> list[str]:
 @click.option(
     "--format",
     "formats",
-    type=Written(_formats),
+    type=ParsedText(_formats),
     metavar="A,B",
     help=f"of the figures: {', '.join(FORMATS)}  [default: png,svg]",
 )
 @click.option(
     "--width",
-    type=Written(_width_mm),
+    type=ParsedText(_width_mm),
     metavar="LENGTH",
     help="of the figures, such as 84mm (one column)  [default: 183mm]",
 )

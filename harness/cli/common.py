@@ -71,7 +71,7 @@ WATCH = click.option("--watch", is_flag=True, help="follow them until nothing go
 QUIET = click.option("--quiet", is_flag=True, help="no progress")
 
 
-class Written(click.ParamType[Any]):
+class ParsedText(click.ParamType[Any]):
     """A value that ``read`` understands. What it raises as ValueError says what would be right."""
 
     name = "text"
@@ -118,7 +118,7 @@ def source(value: str) -> str:
     return at_time(value, now)
 
 
-SOURCE = Written(source)
+SOURCE = ParsedText(source)
 SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", type=SOURCE, shell_complete=files)
 
 
@@ -162,9 +162,9 @@ def parts(value: str, example: str) -> list[str]:
     raise ValueError(f"must be a list such as {example}")
 
 
-TEXT, PATH = Written(text), Written(lambda value: Path(text(value)))
+TEXT, PATH = ParsedText(text), ParsedText(lambda value: Path(text(value)))
 ANY_PATH = click.Path(path_type=Path)
-SHARE, POSITIVE = Written(share), Written(positive)
+SHARE, POSITIVE = ParsedText(share), ParsedText(positive)
 
 
 @contextmanager

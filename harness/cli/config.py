@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import Written, numbers
+from harness.cli.common import ParsedText, numbers
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
 from harness.core.text import did_you_mean
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Options that are for one command, never for all. What --mpi says most runs have no use for, and refuse.
 ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit", "everything", "a", "b", "of", "kernel", "mpi")
 FOR_JOBS = ("account", "job_options", "time_limit", "jobs")
-NODES = Written(numbers)
+NODES = ParsedText(numbers)
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.
 OPTIONS: dict[str, click.Option] = {}
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from harness import kernels
-from harness.cli.common import Written, completing
+from harness.cli.common import ParsedText, completing
 from harness.cli.config import of_config, without_strangers
 from harness.cli.options import MeasuringCommand, grouped, option, place_of, spec_of, spec_options
 from harness.cli.runs import RUNNING, UNDER_EACH, backends_option, carried_out
@@ -25,13 +25,13 @@ BYTES = option(
     "--bytes",
     "sizes of the message: a range, of which each is twice the last, or a list  [default: 1KiB..64MiB; of pairs 1MiB]",
     "1KiB..64MiB|A,B,…",
-    Written(sizes),
+    ParsedText(sizes),
 )
 SIZE = option(
     "--size",
     "sizes N of what is computed: rows of a matrix, numbers of a transform  [default: the kernel's own]",
     "1024..4096|A,B,…",
-    Written(
+    ParsedText(
         partial(sizes, right=f"numbers such as 1024..4096 (each twice the last) or 1000,3000, at most {LARGEST_SIZE:,}")
     ),
 )

@@ -17,7 +17,7 @@ from harness.cli.common import (
     POSITIVE,
     RESULTS,
     SOURCE,
-    Written,
+    ParsedText,
     leave_out,
     numbers,
     positive,
@@ -35,7 +35,7 @@ from harness.files import write_atomically
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
-    from harness.prediction.basis import Start
+    from harness.prediction.basis import StartingPoint
     from harness.prediction.forecast import Basis, What
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
@@ -93,8 +93,8 @@ FORWARD_SHARE = option(
     click.FloatRange(0.05, 0.95),
 )
 NETWORK = "its line rate, such as 9.5GB/s, or what `harness network` has measured; with --single instead of results"
-SINGLE = Written(_or_records(positive, "the record of a run on one worker"))
-LINE_OR_KERNELS = Written(_or_records(_rate, "a folder with what `harness network` has measured"))
+SINGLE = ParsedText(_or_records(positive, "the record of a run on one worker"))
+LINE_OR_KERNELS = ParsedText(_or_records(_rate, "a folder with what `harness network` has measured"))
 START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),
@@ -110,10 +110,10 @@ NODES = option(
     "--nodes",
     "8, or 1,2,4, or 1..512 (doubling), or 1..512+1 (every number)",
     "SIZES",
-    Written(numbers),
+    ParsedText(numbers),
     default="1..512",
 )
-PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", Written(_servers), default="best")
+PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", ParsedText(_servers), default="best")
 
 
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
@@ -129,13 +129,13 @@ def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     return basis.asked(lambda taken: spec_of(given, **taken), given, _start(given), measured, alone)
 
 
-def _start(given: dict[str, Any]) -> Start:
+def _start(given: dict[str, Any]) -> StartingPoint:
     from harness import results
-    from harness.prediction.basis import Start
+    from harness.prediction.basis import StartingPoint
     from harness.results.sources import kernels
 
     network = given["network"]
-    return Start(
+    return StartingPoint(
         transport=given["transport"],
         device=given["device"] or "auto",
         single=given["single"] if isinstance(given["single"], float) else None,

@@ -14,7 +14,7 @@ from harness.cli.common import (
     SHARE,
     SOURCE,
     STRICT,
-    Written,
+    ParsedText,
     any_of,
     files,
     share,
@@ -36,7 +36,7 @@ def _new_file(text: str) -> Path:
     return file
 
 
-FILE = Written(_new_file)
+FILE = ParsedText(_new_file)
 
 
 @click.command("regression")
@@ -46,7 +46,7 @@ FILE = Written(_new_file)
 @click.option(
     "--threshold",
     metavar="SHARE",
-    type=Written(lambda value: share(value, zero=True)),
+    type=ParsedText(lambda value: share(value, zero=True)),
     default="5%",
     help="slowdown that is excused where the data show that it is smaller: 5% or 0.05",
 )

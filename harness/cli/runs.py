@@ -17,7 +17,7 @@ from harness.cli.common import (
     AS_JSON,
     QUIET,
     WATCH,
-    Written,
+    ParsedText,
     completing,
     follow,
     numbers,
@@ -158,7 +158,7 @@ def run(**given: Any) -> None:
         click.echo(records[0].to_json() if given["as_json"] else outcomes.summary(records[0], files[0]))
 
 
-BACKENDS = Written(partial(parts, example=",".join(backend.names())))
+BACKENDS = ParsedText(partial(parts, example=",".join(backend.names())))
 
 
 def backends_option(default: str) -> click.Option:
@@ -167,13 +167,13 @@ def backends_option(default: str) -> click.Option:
 
 
 SEVERAL_NODES = option(
-    "--nodes", "2, or 1,2,4, or 1..8 (doubling), or 1..4+1 (1, 2, 3, 4)", "SIZES", Written(numbers), default="1,2"
+    "--nodes", "2, or 1,2,4, or 1..8 (doubling), or 1..4+1 (1, 2, 3, 4)", "SIZES", ParsedText(numbers), default="1,2"
 )
 UNDER_EACH = option(
     "--mpi",
     "MPI libraries: what goes over MPI is measured under each  [default: that of the environment]",
     "A,B,…",
-    Written(partial(parts, example=",".join(MPI_LIBRARIES))),
+    ParsedText(partial(parts, example=",".join(MPI_LIBRARIES))),
     shell_complete=completing(COMPLETED["mpi"]),
 )
 COMPARED = grouped(
@@ -225,10 +225,10 @@ def _epochs(text: str) -> list[int]:
 
 
 TRAINING = {
-    "until": ("top1=0.76", Written(_accuracy)),
+    "until": ("top1=0.76", ParsedText(_accuracy)),
     "validation": ("PATH", click.STRING),
-    "decay_epochs": ("N,M,…", Written(_epochs)),
-    "resume": ("RUN_DIR|FILE", Written(lambda text: str(find_checkpoint(Path(text))))),
+    "decay_epochs": ("N,M,…", ParsedText(_epochs)),
+    "resume": ("RUN_DIR|FILE", ParsedText(lambda text: str(find_checkpoint(Path(text))))),
 }
 HOW_TO_TRAIN = grouped(
     "How to train",

@@ -33,7 +33,7 @@ MACHINE, DEVICE, LINKS = KEPT_UP = ("machine_kept_up", "device_kept_time", "link
 STEADY = "steady_steps"
 
 
-class Step(Frozen):
+class DeviceStep(Frozen):
     """What a network was measured to do on a device, alone: img/s at a batch per device, on images of so many pixels a side
     (None: the model's own). ``source`` says who measured it, and how.
     """
@@ -44,12 +44,12 @@ class Step(Frozen):
     source: str = Field(min_length=1)
 
 
-class Profile(Frozen):
+class DeviceProfile(Frozen):
     """A device: which share of a step its forward pass takes, and what it does with each model, by name."""
 
     description: str
     forward_share: float = Field(gt=0, lt=1)
-    steps: dict[str, Step]
+    steps: dict[str, DeviceStep]
 
 
 class Emulation(Frozen):
@@ -89,7 +89,7 @@ def known() -> list[str]:
     return sorted(file.stem for file in DEVICES.glob("*.toml"))
 
 
-def profile(name: str) -> Profile:
+def profile(name: str) -> DeviceProfile:
     """The device of this name, or in this file. Raises InvalidInput."""
     file = DEVICES / f"{name}.toml"
     if not file.exists():
@@ -103,7 +103,7 @@ def profile(name: str) -> Profile:
         raise InvalidInput(f"{option}: {error}") from None
     try:
         own = {key: content.pop(key) for key in ("description", "forward_share") if key in content}
-        return Profile(**own, steps=TypeAdapter(dict[str, Step]).validate_python(content))
+        return DeviceProfile(**own, steps=TypeAdapter(dict[str, DeviceStep]).validate_python(content))
     except ValidationError as error:
         raise InvalidInput(f"{option}: {': '.join(filter(None, mistake(error)))}") from None
 

@@ -26,7 +26,7 @@ EACH_BY_ITSELF = "each worker's gradient is applied by itself, and their order d
 UNREPORTED = "its workers report no losses"
 
 
-class Outcome(Frozen):
+class LossGroup(Frozen):
     """What the ``repeats`` with these numbers have in common bit for bit.
 
     ``losses`` are those of the first steps, means over all ranks. ``bits`` is a digest (128 bits of SHA-256, hexadecimal)
@@ -45,11 +45,11 @@ class Fingerprint(Frozen):
     """
 
     steps: int = 0
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[LossGroup, ...] = ()
     note: str = ""
 
     @property
-    def usual(self) -> Outcome:
+    def usual(self) -> LossGroup:
         """What came of the most repeats, of the first one if all differ."""
         return self.outcomes[0]
 
@@ -86,7 +86,7 @@ def taken(repeats: Sequence[tuple[Sequence[Sequence[float]], str]]) -> Fingerpri
         means = tuple(math.fsum(step) / len(losses) for step in zip(*(rank[:FIRST] for rank in losses), strict=False))
         every = b"".join(struct.pack(f"<{len(rank)}d", *rank) for rank in losses)
         alike.setdefault((means, sha256(every + parameters.encode()).hexdigest()[:32]), []).append(number)
-    outcomes = [Outcome(repeats=tuple(numbers), losses=means, bits=bits) for (means, bits), numbers in alike.items()]
+    outcomes = [LossGroup(repeats=tuple(numbers), losses=means, bits=bits) for (means, bits), numbers in alike.items()]
     outcomes.sort(key=lambda outcome: -len(outcome.repeats))
     return Fingerprint(steps=len(repeats[0][0][0]) if repeats else 0, outcomes=tuple(outcomes))
 
@@ -101,7 +101,7 @@ def parting(old: Fingerprint, new: Fingerprint, at_most: float) -> Parting | Non
     return _apart(old.outcomes, new.outcomes, at_most)
 
 
-def odd_repeats(found: Fingerprint, at_most: float) -> Iterator[tuple[Outcome, Parting]]:
+def odd_repeats(found: Fingerprint, at_most: float) -> Iterator[tuple[LossGroup, Parting]]:
     """The outcomes of a run that part from its usual one: by more than ``at_most``, and by a bit if it is ``exact``."""
     for other in found.outcomes[1:]:
         apart = _apart([found.usual], [other], at_most)
@@ -116,7 +116,7 @@ def spread(found: Fingerprint) -> float:
     return max(map(_spread, zip(*(outcome.losses for outcome in found.outcomes), strict=False)), default=0.0)
 
 
-def _apart(old: Sequence[Outcome], new: Sequence[Outcome], at_most: float) -> Parting | None:
+def _apart(old: Sequence[LossGroup], new: Sequence[LossGroup], at_most: float) -> Parting | None:
     """The first step at which more than rounding sets the two sides apart."""
     sides = [zip(*(outcome.losses for outcome in side), strict=False) for side in (old, new)]
     for step, (here, there) in enumerate(zip(*sides, strict=False), start=1):
@@ -131,7 +131,7 @@ def _apart(old: Sequence[Outcome], new: Sequence[Outcome], at_most: float) -> Pa
     return None
 
 
-def _other_bits(old: Outcome, new: Outcome, same_steps: bool) -> Parting | None:
+def _other_bits(old: LossGroup, new: LossGroup, same_steps: bool) -> Parting | None:
     """Where two outcomes that rounding may set apart are not the same bit for bit."""
     for step, (here, there) in enumerate(zip(old.losses, new.losses, strict=False), start=1):
         if here != there:

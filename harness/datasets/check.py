@@ -30,7 +30,7 @@ NEEDED = ("image/encoded", "image/class/label")
 OURS = tfrecord.parse(example(Item("class/file", Extent("", 0, 0), 1, "text"), Photograph(b"", 1, 1, None)))
 
 
-class Finding(NamedTuple):
+class Damage(NamedTuple):
     """Something wrong with a file, at a byte of it where that is known."""
 
     file: str
@@ -48,9 +48,9 @@ class Findings:
     images: int = 0
     shards: int = 0
     problems: int = 0
-    listed: list[Finding] = field(default_factory=list)
+    listed: list[Damage] = field(default_factory=list)
 
-    def add(self, findings: Sequence[Finding], images: int = 0) -> None:
+    def add(self, findings: Sequence[Damage], images: int = 0) -> None:
         """Count them, and the images that were looked at, and keep the first."""
         self.images += images
         self.problems += len(findings)
@@ -108,7 +108,7 @@ def check(subject: Subject, processes: int, progress: Callable[[int, int], None]
         of = sum(file.stat().st_size for file in files)
         lengths: dict[str, list[int]] = {}
 
-        def finished(shard: tuple[str, list[Finding], list[int]]) -> None:
+        def finished(shard: tuple[str, list[Damage], list[int]]) -> None:
             name, wrong, of_records = shard
             findings.add(wrong, len(of_records))
             if not wrong:
@@ -129,30 +129,30 @@ def check(subject: Subject, processes: int, progress: Callable[[int, int], None]
     return findings
 
 
-def _missing(subject: Subject) -> Iterator[Finding]:
+def _missing(subject: Subject) -> Iterator[Damage]:
     """Shards that are not there, and shards that should not be."""
     if subject.manifest is None and (subject.folder / convert.JOURNAL).exists():
         reason = "is missing: the conversion has not ended; the same `harness data convert` goes on with it"
-        yield Finding(manifest.FILE_NAME, None, reason)
+        yield Damage(manifest.FILE_NAME, None, reason)
     totals: dict[str, set[int]] = {}
     for name, known in subject.shards.items():
         if known and not (subject.folder / name).is_file():
-            yield Finding(name, None, "is missing")
+            yield Damage(name, None, "is missing")
         elif subject.manifest and known is None:
-            yield Finding(name, None, "is not in the manifest")
+            yield Damage(name, None, "is not in the manifest")
         elif match := SHARD_NAME.fullmatch(name):
             totals.setdefault(match["split"], set()).add(int(match["of"]))
     for split, numbers in totals.items() if subject.manifest is None else ():
         if len(numbers) > 1:
             several = " and ".join(map(str, sorted(numbers)))
-            yield Finding(f"{split}-*", None, f"shards of several conversions are mixed: of {several} shards")
+            yield Damage(f"{split}-*", None, f"shards of several conversions are mixed: of {several} shards")
         for of in numbers:
             for name in (name_of(split, number, of) for number in range(of)):
                 if name not in subject.shards:
-                    yield Finding(name, None, f"is missing, one of {of} shards")
+                    yield Damage(name, None, f"is missing, one of {of} shards")
 
 
-def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Finding]:
+def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Damage]:
     """What is wrong with the file that says where records are."""
     counts = np.array([len(of_shard) for of_shard in lengths])
     records = np.array([length for of_shard in lengths for length in of_shard], np.int64)
@@ -161,20 +161,20 @@ def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Finding
         with np.load(file) as arrays:
             wrong = [name for name, values in expected.items() if not np.array_equal(arrays[name], values)]
     except FileNotFoundError:
-        return [Finding(file.name, None, "is missing")]
+        return [Damage(file.name, None, "is missing")]
     except Exception as error:  # zipfile's, zlib's and NumPy's own
-        return [Finding(file.name, None, f"cannot be read: {error}")]
-    return [Finding(file.name, None, f"its {name} are not those of the shards") for name in wrong]
+        return [Damage(file.name, None, f"cannot be read: {error}")]
+    return [Damage(file.name, None, f"its {name} are not those of the shards") for name in wrong]
 
 
 def look_at_shard(
     classes: int, ours: bool, decode: bool, task: tuple[str, manifest.Shard | None]
-) -> tuple[str, list[Finding], list[int]]:
+) -> tuple[str, list[Damage], list[int]]:
     """A shard's name, what is wrong with it, and its records' lengths; ``task``: its path and its entry in the manifest."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     path, known = task
     name = os.path.basename(path)  # noqa: PTH119
-    findings: list[Finding] = []
+    findings: list[Damage] = []
     lengths: list[int] = []
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
@@ -189,17 +189,17 @@ def look_at_shard(
                 except ValueError as error:
                     wrong = str(error)
                 if wrong:
-                    findings.append(Finding(name, offset - tfrecord.HEADER.size, wrong))
+                    findings.append(Damage(name, offset - tfrecord.HEADER.size, wrong))
             if known and not findings:  # whether a file whose records are sound is the one that was written
                 if len(lengths) != known.images:
-                    findings.append(Finding(name, None, f"has {len(lengths)} images, {known.images} in the manifest"))
+                    findings.append(Damage(name, None, f"has {len(lengths)} images, {known.images} in the manifest"))
                 elif hashlib.file_digest(file, "sha256").hexdigest() != known.sha256:
                     reason = "its SHA-256 is not that in the manifest, though all of its records are sound"
-                    findings.append(Finding(name, None, reason))
+                    findings.append(Damage(name, None, reason))
     except tfrecord.BadShard as bad:
-        findings.append(Finding(name, bad.offset, bad.reason))
+        findings.append(Damage(name, bad.offset, bad.reason))
     except OSError as error:
-        findings.append(Finding(name, None, f"cannot be read: {error.strerror}"))
+        findings.append(Damage(name, None, f"cannot be read: {error.strerror}"))
     return name, findings, lengths
 
 
@@ -236,7 +236,7 @@ def _chunks(subject: Subject) -> Iterator[list[tuple[str, Extent]]]:
             ]
 
 
-def look_at_images(chunk: list[tuple[str, Extent]]) -> tuple[list[Finding], int]:
+def look_at_images(chunk: list[tuple[str, Extent]]) -> tuple[list[Damage], int]:
     """What is wrong with images, all of which are decoded, and how many they are. In a pool; ``advance`` counts images."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     findings = []
@@ -247,7 +247,7 @@ def look_at_images(chunk: list[tuple[str, Extent]]) -> tuple[list[Finding], int]
         except OSError as error:
             wrong = f"cannot be read: {error.strerror}"
         if wrong:
-            findings.append(Finding(sources.shown(name), None, wrong))
+            findings.append(Damage(sources.shown(name), None, wrong))
     return findings, len(chunk)
 
 

@@ -57,7 +57,7 @@ class Item(NamedTuple):
     text: str
 
 
-class Written(Shard):
+class WrittenShard(Shard):
     """A shard that was written, as the journal has it. ``lengths`` are those of the records' data in bytes."""
 
     lengths: list[int]
@@ -138,7 +138,7 @@ def convert(
         if len(finished) == sum(plan.shards.values()) and all((folder / name).exists() for name in complete):
             return manifest.read(folder)
 
-        def keep(shard: Written) -> None:
+        def keep(shard: WrittenShard) -> None:
             if shard.skipped and not skip_bad:
                 bad.extend(shard.skipped)
                 return
@@ -159,7 +159,7 @@ def convert(
 
 
 @contextmanager
-def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Written]]]:
+def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, WrittenShard]]]:
     """The journal, locked, and what it says is finished. Raises InvalidInput, OSError."""
     file = folder / JOURNAL
     if folder.exists() and not folder.is_dir():
@@ -177,7 +177,10 @@ def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Writ
         lines = [line for line in journal if line.endswith("\n")]
         journal.truncate(sum(map(len, lines)))  # a character of it is a byte
         try:
-            begun, shards = json.loads((lines or ["{}"])[0]), [Written.model_validate_json(line) for line in lines[1:]]
+            begun, shards = (
+                json.loads((lines or ["{}"])[0]),
+                [WrittenShard.model_validate_json(line) for line in lines[1:]],
+            )
         except ValueError:
             raise InvalidInput(f"{file} is damaged, so that nothing can go on from it; name a new folder") from None
         header = plan.header()
@@ -195,7 +198,7 @@ def _append(journal: IO[str], line: object) -> None:
     os.fsync(journal.fileno())
 
 
-def _conclude(plan: Plan, folder: Path, finished: Mapping[str, Written]) -> Manifest:
+def _conclude(plan: Plan, folder: Path, finished: Mapping[str, WrittenShard]) -> Manifest:
     """Write the offsets of records, as ``tfrecord.scan`` would find them so that a run need not, and the manifest."""
     splits = {}
     for split in plan.source.splits:
@@ -235,7 +238,7 @@ class Unwanted(Exception):
     """A shard lacks images that are bad, and must not be there."""
 
 
-def write(folder: Path, skip_bad: bool, task: tuple[str, list[Item]]) -> Written:
+def write(folder: Path, skip_bad: bool, task: tuple[str, list[Item]]) -> WrittenShard:
     """Write a shard, given its name and its images.
 
     Without ``skip_bad`` a bad image ends the writing but not the reading, so that all of them are known; then there is no
@@ -269,7 +272,7 @@ def write(folder: Path, skip_bad: bool, task: tuple[str, list[Item]]) -> Written
                 raise Unwanted
     except OSError as error:  # the disk or the permissions: nothing that --skip-bad should make disappear
         raise RunFailed(f"cannot make {name}: {shown(str(error.filename or folder))}: {error.strerror}") from None
-    return Written(
+    return WrittenShard(
         name=name,
         images=len(lengths),
         bytes=size,

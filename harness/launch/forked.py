@@ -18,7 +18,7 @@ GONE = 1  # the exit code of those whose end nobody has seen
 STARTED_S = 120.0  # for a framework to be imported on a busy machine
 
 
-class Start(NamedTuple):
+class StartRequest(NamedTuple):
     """How a process is to be started: it inherits ``fds``, and joins the ``namespaces`` of the process with this PID."""
 
     process: Process
@@ -54,7 +54,7 @@ class Forked:
 class Nursery:
     """The process that the others are forked from, if it can be: it must have no threads then."""
 
-    def __init__(self, plan: LaunchPlan, run_dir: Path, repeat: int, starts: Sequence[Start]) -> None:
+    def __init__(self, plan: LaunchPlan, run_dir: Path, repeat: int, starts: Sequence[StartRequest]) -> None:
         self.codes: dict[int, int] = {}
         self.news = threading.Condition()
         self._pids: dict[int, int] = {}
@@ -73,7 +73,7 @@ class Nursery:
             )
         threading.Thread(target=self._listen, name="nursery", daemon=True).start()
 
-    def start(self, starts: Sequence[Start]) -> dict[int, Forked]:
+    def start(self, starts: Sequence[StartRequest]) -> dict[int, Forked]:
         """Fork a process for each of ``starts``, by index; none if that is not safe. Raises RunFailed."""
         assert self._process.stdin
         with suppress(BrokenPipeError), self._process.stdin as requests:

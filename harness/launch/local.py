@@ -25,7 +25,7 @@ from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import forked, pmi, pmix
-from harness.launch.forked import Start
+from harness.launch.forked import StartRequest
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
 from harness.worker import gpus, proc
@@ -199,7 +199,9 @@ def _world(plan: LaunchPlan, repeat_dir: Path) -> World | None:
     return pmix.PmixWorld(Path(plan.pmix), len(plan.processes), repeat_dir) if plan.pmix else pmi.world(plan)
 
 
-def _start(process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack) -> Start:
+def _start(
+    process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack
+) -> StartRequest:
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
     fds: tuple[int, ...] = ()
     if world:
@@ -208,7 +210,7 @@ def _start(process: Process, repeat_dir: Path, world: World | None, site: Site |
         env |= variables
         fds = (inherited.enter_context(end).fileno(),) if end else ()
     namespaces = site.namespaces_of(process.host) if site else None
-    return Start(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
+    return StartRequest(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
 
 
 class Started:
@@ -227,7 +229,7 @@ class Started:
         self.is_held = self._popen.poll() is None
 
 
-def _started(start: Start, repeat: int) -> Started:
+def _started(start: StartRequest, repeat: int) -> Started:
     process = start.process
     inside = ["nsenter", f"--target={start.namespaces}", "--net", "--uts", "--"] if start.namespaces else []
     try:

@@ -42,7 +42,7 @@ Sharing = Literal["repeat", "run", "nodes"]
 
 
 @dataclass(frozen=True)
-class Step:
+class JobStep:
     """One repeat of one run within a job."""
 
     run_dir: str
@@ -61,7 +61,7 @@ class BatchJob:
     name: str
     title: str
     folder: Path
-    steps: tuple[Step, ...]
+    steps: tuple[JobStep, ...]
     part: str = ""
 
     @property

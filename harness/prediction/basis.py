@@ -45,7 +45,7 @@ def of_site(name: str) -> list[Result]:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartingPoint:
     """What somebody says of where predictions start, beside results or in place of them.
 
     ``single`` is what one worker trains alone (img/s), and ``said`` where that is from; ``forward_share`` is that of its
@@ -73,7 +73,7 @@ class Start:
         return {option: value for option, value in given.items() if value is not None}
 
 
-NOTHING_SAID = Start()
+NOTHING_SAID = StartingPoint()
 
 
 def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def measured(site: str | None, load: Callable[[], Sequence[Result]] | None) -> S
 def asked(
     spec: Callable[[dict[str, Any]], RunSpec],
     given: Mapping[str, Any],
-    start: Start,
+    start: StartingPoint,
     results: Sequence[Result] | None,
     one_worker: Sequence[Result] | None = None,
 ) -> tuple[What, Basis]:
@@ -167,7 +167,7 @@ def asked(
     return what, found
 
 
-def chosen(what: What, start: Start, results: Sequence[Result] | None) -> Basis:
+def chosen(what: What, start: StartingPoint, results: Sequence[Result] | None) -> Basis:
     """From ``results`` and what ``start`` says beside them, or from ``start`` alone.
 
     Raises InvalidInput where that is too little, or says the same twice.
@@ -193,7 +193,7 @@ def chosen(what: What, start: Start, results: Sequence[Result] | None) -> Basis:
     return basis(results, what, start, device=device)
 
 
-def _from_little(what: What, start: Start, single: float, device: str) -> Basis:
+def _from_little(what: What, start: StartingPoint, single: float, device: str) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(what.backend).transports[0]
     forward_share = start.forward_share or parameters.forward_share(device)
@@ -242,7 +242,7 @@ def _link(nominal: float | None, known: float, how: str) -> tuple[float, str]:
 def basis(
     results: Sequence[Result],
     what: What,
-    start: Start = NOTHING_SAID,
+    start: StartingPoint = NOTHING_SAID,
     strict: bool = False,
     device: str | None = None,
 ) -> Basis:

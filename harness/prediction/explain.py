@@ -13,7 +13,7 @@ from harness.analysis.evidence import server_traffic
 from harness.analysis.late import Late, late
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.prediction.basis import Start, alone, basis, chosen
+from harness.prediction.basis import StartingPoint, alone, basis, chosen
 from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of, unfit
@@ -100,7 +100,7 @@ def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Expl
 def explain_record(
     path: Path,
     sources: Sequence[str],
-    start: Start,
+    start: StartingPoint,
     one_worker: Sequence[Result] | None,
     progress: Callable[[int, int], None],
     unreadable: Callable[[str], None],

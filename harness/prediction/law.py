@@ -37,7 +37,7 @@ FEW = 24  # lines of which it does not pay to leave some out
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class ModelProfile:
     """A model's tensors in creation order, which is that of the forward pass, with their names.
 
     ``left`` is the share of a forward pass that is still to be computed when tensor i is first needed. The backward pass
@@ -50,7 +50,7 @@ class Profile:
 
 
 @cache
-def profile(model: str, image_size: int | None = None) -> Profile:
+def profile(model: str, image_size: int | None = None) -> ModelProfile:
     """The profile of ``model`` for square images of ``image_size`` pixels per side, by default the published size.
 
     Compute is counted as multiply-adds of convolutions and the classifier. What else takes time (batch norm, pooling) is
@@ -58,7 +58,7 @@ def profile(model: str, image_size: int | None = None) -> Profile:
     """
     specification = models.specification(model)
     work = np.array(specification.multiply_adds(image_size or specification.image_size), float)
-    return Profile(
+    return ModelProfile(
         names=tuple(tensor.name for tensor in specification.tensors),
         bytes=np.array([tensor.bytes for tensor in specification.tensors], float),
         left=np.cumsum(work[::-1])[::-1] / work.sum(),
@@ -267,7 +267,7 @@ class Law:
         return replace(self, forward=self.forward and all_late(self.forward), backward=all_late(self.backward))
 
 
-def law(exchange: Exchange, profile: Profile) -> Law:
+def law(exchange: Exchange, profile: ModelProfile) -> Law:
     if isinstance(exchange, AllreduceExchange):
         return _allreduce(exchange, profile)
     positions = {name: number for number, name in enumerate(profile.names)}
@@ -305,7 +305,7 @@ def _lines(left: Floats, bytes_: Floats, pieces: Integers, pulled_again: bool) -
     return np.stack([left[pieces], np.cumsum(bytes_[pieces]), again, np.arange(1.0, len(pieces) + 1) + pulled_again])
 
 
-def _allreduce(exchange: AllreduceExchange, profile: Profile) -> Law:
+def _allreduce(exchange: AllreduceExchange, profile: ModelProfile) -> Law:
     """Buffers are filled from the last tensor to the first, and summed one after the other.
 
     Those that wait for nothing but the one before them end as single tensors would, as far as bytes go; how many there are

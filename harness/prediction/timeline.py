@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from harness.core.exchange import AllreduceExchange
-from harness.prediction.law import WORKER, Law, Profile
+from harness.prediction.law import WORKER, Law, ModelProfile
 from harness.prediction.parameters import Floats, Parameters
 
 Kind = Literal["forward", "backward", "pull", "push", "allreduce", "overhead"]
@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
 
 def timeline(
-    law: Law, profile: Profile, nodes: int, workers: int, step_s: float, parameters: Parameters
+    law: Law, profile: ModelProfile, nodes: int, workers: int, step_s: float, parameters: Parameters
 ) -> tuple[list[Span], float]:
     """The step of ``law`` on ``nodes`` nodes, simulated: its spans, by start, and its length in seconds.
 
@@ -79,7 +79,7 @@ def _queued(kind: Kind, pieces: Iterable[_Queued], lasts: Callable[[float], floa
 
 
 def _buffers(
-    exchange: AllreduceExchange, law: Law, profile: Profile, ready: Floats, lasts: Callable[[float], float]
+    exchange: AllreduceExchange, law: Law, profile: ModelProfile, ready: Floats, lasts: Callable[[float], float]
 ) -> Iterator[_Queued]:
     """``until_free`` buffers take along what is there when they leave."""
     waiting, free = [list(one) for one in law.buffers], 0.0

@@ -31,7 +31,7 @@ class Slow(Frozen):
         return f"{self.what} at {rate}, {share} of the others' {usual}"
 
 
-class Pairs(Frozen):
+class CheckedPairs(Frozen):
     """Each node's rate of arithmetic (flop/s), and that of the messages from each node (row) to each other one (bytes/s).
 
     A rate is that of the fastest of all steps; None from a node to itself. docs/kernels.md has the rule for what is
@@ -52,5 +52,5 @@ class Preflight(Frozen):
 
     backend: str
     transport: str
-    pairs: Pairs | None
+    pairs: CheckedPairs | None
     problem: str = ""

@@ -20,7 +20,7 @@ from harness.core.spec import RunSpec
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import slurm
-from harness.launch.script import BatchJob, JobOptions, Sharing, Step, script
+from harness.launch.script import BatchJob, JobOptions, JobStep, Sharing, script
 from harness.launch.slurm import SlurmSilent
 from harness.records.record import AnyRecord
 from harness.running import collect
@@ -185,7 +185,7 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
             raise InvalidInput(
                 f"--jobs {options.jobs}: there are {len(rounds)} repeats; give --repeats {options.jobs} or more"
             )
-        parts: list[list[Step]] = [[] for _ in range(options.jobs)]
+        parts: list[list[JobStep]] = [[] for _ in range(options.jobs)]
         for number, steps in enumerate(rounds):
             parts[number * options.jobs // len(rounds)] += filter(None, steps)
         shares += [(group, tuple(part)) for part in parts]
@@ -215,12 +215,12 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     return jobs
 
 
-def _steps(run: Run) -> tuple[Step, ...]:
+def _steps(run: Run) -> tuple[JobStep, ...]:
     """The repeats of a run that no job was submitted for."""
     assert run.site
     taken = submitted_repeats(run.folder)
     return tuple(
-        Step(
+        JobStep(
             run_dir=str(run.folder),
             repeat=repeat,
             nodes=run.plan.nodes,

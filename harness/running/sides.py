@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from harness import kernels
-from harness.analysis.ab import Noise, Verdict, judge
+from harness.analysis.ab import Noise, PairedVerdict, judge
 from harness.analysis.ratios import Sample
 from harness.core import backend as backends
 from harness.core.program import LAUNCHED, OF_PROGRAM, UNUSED, program_of
@@ -93,7 +93,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Side:
+class PlannedSide:
     """One side: what is written of it, what that means, and the run that measures it."""
 
     text: str
@@ -127,7 +127,7 @@ def both(
     spec: Callable[[Mapping[str, str]], RunSpec],
     place: Place,
     folder: Path,
-) -> dict[str, Side]:
+) -> dict[str, PlannedSide]:
     """Both sides, planned; ``known`` are those of ``options_of``, and ``spec`` makes a side's from its options.
 
     Raises InvalidInput that names the side, or if there is nothing to compare.
@@ -149,7 +149,7 @@ def both(
     return found
 
 
-def planned(text: str, settings: Settings, spec: RunSpec, place: Place, folder: Path, name: str) -> Side:
+def planned(text: str, settings: Settings, spec: RunSpec, place: Place, folder: Path, name: str) -> PlannedSide:
     """The side ``name`` of the comparison in ``folder``, planned. Writes nothing. Raises InvalidInput."""
     environment = settings.environment or place.environment
     if spec.program and environment:
@@ -158,7 +158,7 @@ def planned(text: str, settings: Settings, spec: RunSpec, place: Place, folder: 
         spec = spec.model_copy(update={"program": program.model_copy(update={"command": command})})
         environment = None
     own = replace(place, environment=environment, variables=settings.variables)
-    return Side(text, settings, own.prepare(spec, folder / name))
+    return PlannedSide(text, settings, own.prepare(spec, folder / name))
 
 
 def in_environment(command: Sequence[str], environment: Path) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def in_environment(command: Sequence[str], environment: Path) -> tuple[str, ...]
     raise InvalidInput(f"env={environment}: no word of the command is a program in {python.parent}")
 
 
-def check(a: Side, b: Side) -> None:
+def check(a: PlannedSide, b: PlannedSide) -> None:
     """See that there is something to compare, on the same nodes. Raises InvalidInput."""
     one, other = a.run, b.run
     if (one.spec, one.python, a.settings.variables) == (other.spec, other.python, b.settings.variables):
@@ -212,7 +212,7 @@ class Comparison(Notes):
 
 
 @contextmanager
-def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, Side]) -> Iterator[None]:
+def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, PlannedSide]) -> Iterator[None]:
     """The folder of a comparison, with what its runs, which the caller carries out, need besides their own.
 
     Nothing is left of it where no run has begun.
@@ -304,7 +304,7 @@ def _measured(spec: RunSpec) -> dict[str, Any]:
     return fields
 
 
-def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord]) -> dict[int, Verdict]:
+def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord]) -> dict[int, PairedVerdict]:
     """What the records of A and B say, by size. Raises RunFailed for a side that has no number."""
     for record, run in zip(records, runs, strict=True):
         if record.problem:

@@ -12,7 +12,7 @@ from harness.launch import slurm
 from harness.running.prepare import Place
 from harness.running.request import jobs_of
 from harness.sites import config
-from harness.sites.file import Environment, Mistake, Partition, SiteFile, System
+from harness.sites.file import Environment, Mistake, Partition, SiteFile, SystemEntry
 from harness.sites.site import merged
 
 NO_ENVIRONMENT: list[Environment | None] = [None]
@@ -37,7 +37,7 @@ def trials(file: SiteFile, offline: bool, named: bool) -> list[Trial]:
     ]
 
 
-def _trial(file: SiteFile, field: str, system: System, partition: Partition, offline: bool, named: bool) -> Trial:
+def _trial(file: SiteFile, field: str, system: SystemEntry, partition: Partition, offline: bool, named: bool) -> Trial:
     name = f"{system.name}:{partition.name}"
     queued = partition.launcher == "srun"
     if reason := _not_tried(system, partition, offline, named):
@@ -57,7 +57,7 @@ def _trial(file: SiteFile, field: str, system: System, partition: Partition, off
     return Trial(name, not mistakes, remark, tuple(sorted(mistakes, key=str)))
 
 
-def _not_tried(system: System, partition: Partition, offline: bool, named: bool) -> str:
+def _not_tried(system: SystemEntry, partition: Partition, offline: bool, named: bool) -> str:
     """Why a partition cannot be tried from here, "" if it can."""
     if offline:
         return "not tried"
@@ -75,7 +75,7 @@ def _not_tried(system: System, partition: Partition, offline: bool, named: bool)
 
 
 def _refusal(
-    file: SiteFile, field: str, system: System, partition: Partition, environment: Environment | None
+    file: SiteFile, field: str, system: SystemEntry, partition: Partition, environment: Environment | None
 ) -> Mistake | None:
     """What is said against the job of a run on one node: a run is planned as ``harness run`` does it, and Slurm asked."""
     site = merged(file.path, system, partition, environment)

@@ -211,7 +211,7 @@ class Partition(Layer):
         return self
 
 
-class System(Layer):
+class SystemEntry(Layer):
     """A cluster."""
 
     descr: Line = ""
@@ -241,7 +241,7 @@ class Environment(Layer):
 class SiteDescription(Frozen):
     """All that a site file says."""
 
-    systems: Annotated[tuple[System, ...], NamedOnce, Field(min_length=1)]
+    systems: Annotated[tuple[SystemEntry, ...], NamedOnce, Field(min_length=1)]
     environments: Annotated[tuple[Environment, ...], NamedOnce] = ()
 
 
@@ -274,7 +274,7 @@ class SiteFile:
         return self.path.parent == BUILT_IN
 
     @property
-    def systems(self) -> tuple[System, ...]:
+    def systems(self) -> tuple[SystemEntry, ...]:
         return self.description.systems if self.description else ()
 
     @property

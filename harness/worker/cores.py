@@ -15,7 +15,7 @@ from harness.worker.energy import BOOT_ID
 QUOTAS = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
 
 
-class Reading(NamedTuple):
+class CoreTimes(NamedTuple):
     """Seconds on the clock, those that each core was busy, core-seconds of the run's processes, cores that they may use."""
 
     now_s: float
@@ -24,7 +24,7 @@ class Reading(NamedTuple):
     usable: Set[int]
 
 
-def read(run_dir: Path) -> Optional[Reading]:
+def read(run_dir: Path) -> Optional[CoreTimes]:
     """None where the kernel does not tell, or the run has no process on this machine."""
     words, usable = f"\0--run\0{run_dir}\0", set()
     with suppress(OSError, ValueError):
@@ -34,11 +34,11 @@ def read(run_dir: Path) -> Optional[Reading]:
             with suppress(OSError):  # it has ended meanwhile
                 usable |= os.sched_getaffinity(int(thread.name))
         if usable:
-            return Reading(time.perf_counter(), busy_s, proc.processor_s(family.values()), usable)
+            return CoreTimes(time.perf_counter(), busy_s, proc.processor_s(family.values()), usable)
     return None
 
 
-def between(before: Optional[Reading], after: Optional[Reading]) -> Optional[Dict[str, Any]]:
+def between(before: Optional[CoreTimes], after: Optional[CoreTimes]) -> Optional[Dict[str, Any]]:
     """What there is to say of the time between two readings, as JSON (see ``CoreUse`` of the record)."""
     if not before or not after:
         return None

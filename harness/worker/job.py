@@ -17,7 +17,7 @@ from harness.models.layers import ModelSpecification
 from harness.worker import checkpoint
 from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
 from harness.worker.inputs import index, page_cache
-from harness.worker.inputs.order import Reading
+from harness.worker.inputs.order import ReadingOrder
 
 
 def synthetic_batch(
@@ -126,20 +126,20 @@ class Job:
         """Steps in which all images are read; the last one is filled with images of the next epoch."""
         return math.ceil(len(self.images) / (self.world_size * self.devices * int(self.spec["batch_size"])))
 
-    def reading(self, device: int = 0) -> Reading:
+    def reading(self, device: int = 0) -> ReadingOrder:
         """Which images a device of this process trains on, after those of the epochs before a checkpoint."""
         _, epochs = self.resumed or ({}, [])
         done = len(epochs) * self.steps_per_epoch * self.spec["batch_size"] if epochs else 0
         rank, world = self.rank * self.devices + device, self.world_size * self.devices
         return self._reading(self.images, rank, world, seed=self.spec["seed"], done=done)
 
-    def evaluating(self) -> Reading:
+    def evaluating(self) -> ReadingOrder:
         """Which images this process evaluates, on its first device."""
         return self._reading(index.read(self.run_dir / "validation.index"), self.rank, self.world_size)
 
-    def _reading(self, images: index.Index, rank: int, world: int, **training: int) -> Reading:
+    def _reading(self, images: index.Index, rank: int, world: int, **training: int) -> ReadingOrder:
         batch_size, image_size, decoders = (self.spec[name] for name in ("batch_size", "image_size", "data_threads"))
-        return Reading(images, rank, world, batch_size, image_size, decoders, self.num_classes, **training)
+        return ReadingOrder(images, rank, world, batch_size, image_size, decoders, self.num_classes, **training)
 
     def cache_images(self) -> Dict[str, Any]:
         """Bring the page cache into the state of ``--data-cache`` for what is to be read. Returns what to note of it."""

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
 from harness.worker import kernel, machine
-from harness.worker.emulation import Watch
+from harness.worker.emulation import CoreWatch
 from harness.worker.energy import meter
 from harness.worker.gpus import EVERY_MS, EVERY_MS_OF_TRAININGS, GpuWatch
 from harness.worker.job import Job
@@ -100,7 +100,7 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
         seen = gpus.end()
     else:
         warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
-        watch = Watch(job) if job.emulation else None
+        watch = CoreWatch(job) if job.emulation else None
 
         def announce(phase: str, step_s: float) -> None:
             events.emit(phase, step_s=step_s)

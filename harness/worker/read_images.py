@@ -59,13 +59,13 @@ def processor_s() -> float:
 
 def _main() -> None:
     from harness.worker.inputs import index
-    from harness.worker.inputs.order import Reading
+    from harness.worker.inputs.order import ReadingOrder
 
     framework, arguments = sys.argv[1], json.loads(sys.argv[2])
     os.environ["TF_NUM_INTRAOP_THREADS"] = str(arguments["decoders"])
     pipeline = importlib.import_module(f"harness.worker.inputs.{framework}")
     images = index.read(arguments.pop("index"))
-    reading = Reading(images, rank=0, world=1, seed=1, **arguments)
+    reading = ReadingOrder(images, rank=0, world=1, seed=1, **arguments)
     find_bad = [partial(pipeline.find_bad_image, reading)] if framework == "tensorflow" else []
     # PyTorch's decoders have two batches each in hand, TensorFlow's prefetch two and decode another one.
     serve(iter(pipeline.batches(reading)), arguments["batch_size"], 2 * arguments["decoders"] + 2, *find_bad)

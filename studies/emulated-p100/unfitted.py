@@ -99,7 +99,7 @@ def predicted(part: Part, spec: RunSpec) -> tuple[forecast.Prediction, float]:
     alike = [run for run in alone() if (run.backend, run.transport, run.options.get("window")) == way]
     single, *_ = basis.alone(alike, what)
     links, dilation = part.links.rate, part.links.dilation
-    start = basis.Start(
+    start = basis.StartingPoint(
         spec.transport, spec.device, single, kernels=carried(links / dilation * 1000), dilation=dilation
     )
     found = basis.chosen(what, start, None)

@@ -27,7 +27,7 @@ from harness.errors import HarnessError, InvalidInput
 from harness.files import write_atomically
 from harness.models import specification
 from harness.prediction import fitting, forecast
-from harness.prediction.basis import Start, basis
+from harness.prediction.basis import StartingPoint, basis
 from harness.prediction.explain import HELPS, explain, partitioned, seconds, sentences, size
 from harness.prediction.fitting import Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction, What
@@ -87,7 +87,7 @@ def page(published: Sequence[Result], experiments: Mapping[str, Mapping[str, Any
 
     @cache
     def start_on(system: str, what: What, transport: str | None = None) -> Basis:
-        return basis([run for run in published if run.system == system], what, Start(transport))
+        return basis([run for run in published if run.system == system], what, StartingPoint(transport))
 
     def start(way: str) -> Basis:
         return start_on(DAINT, *WAYS[way])

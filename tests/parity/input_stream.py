@@ -22,10 +22,10 @@ import numpy as np
 
 from harness.worker.inputs.errors import DataError
 from harness.worker.inputs.index import read
-from harness.worker.inputs.order import Reading
+from harness.worker.inputs.order import ReadingOrder
 
 
-def torch_batches(reading: Reading, eager: bool) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def torch_batches(reading: ReadingOrder, eager: bool) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import torch
 
     from harness.worker.inputs.torch import batches
@@ -39,7 +39,7 @@ def torch_batches(reading: Reading, eager: bool) -> Iterator[tuple[Any, Any, dic
         yield images.permute(0, 2, 3, 1).numpy(), labels.numpy(), layout
 
 
-def tensorflow_batches(reading: Reading, eager: bool) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def tensorflow_batches(reading: ReadingOrder, eager: bool) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     import tensorflow as tf
 
     from harness.worker.inputs.tensorflow import batches
@@ -71,7 +71,7 @@ def see(framework: str, case: dict[str, Any]) -> dict[str, Any]:
     seen: dict[str, Any] = {"labels": [], "digests": [], "colours": {}}
     kept = []
     try:
-        reading = Reading(index, **(case | ({"seed": None} if evaluation else {})))
+        reading = ReadingOrder(index, **(case | ({"seed": None} if evaluation else {})))
         stream = (torch_batches if framework == "torch" else tensorflow_batches)(reading, eager)
         for images, labels, layout in islice(stream, count):
             seen["labels"] += labels.tolist()

@@ -14,7 +14,7 @@ from PIL import Image
 from harness.datasets.make import make
 from harness.worker.inputs.augmentation import MEAN, STD
 from harness.worker.inputs.index import ImageIndex, Index, find, read, scan, write
-from harness.worker.inputs.order import Reading
+from harness.worker.inputs.order import ReadingOrder
 from harness.worker.inputs.tfrecord import OVERHEAD, record
 from tests.parity.conftest import inside
 from tests.shards import encoded, image_record, write_shard
@@ -247,7 +247,7 @@ def look(backend: str, framework: str, environment: Callable[[str], Path], root:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_reads_its_share_in_order_and_no_batch_is_short(look: Look, root: Path, rank: int) -> None:
     found = look(f"rank {rank}")["labels"]
-    expected = islice(Reading(read(root / "set.txt"), rank, 2, 4, 24, 0, seed=5).positions(), 5 * 4)
+    expected = islice(ReadingOrder(read(root / "set.txt"), rank, 2, 4, 24, 0, seed=5).positions(), 5 * 4)
     assert found == [image for _, image in expected]
 
 
@@ -307,7 +307,7 @@ def test_a_bad_image_is_named(look: Look, framework: str, root: Path, name: str)
 def test_a_rank_reads_its_share_of_the_shards_in_order(look: Look, root: Path, rank: int) -> None:
     """Two epochs. ``tests/unit`` says that this order has every image once."""
     found = look(f"shards, rank {rank}")["labels"]
-    reading = Reading(read(root / "shards" / "plain" / "images.index"), rank, 2, 4, 24, 0, seed=5)
+    reading = ReadingOrder(read(root / "shards" / "plain" / "images.index"), rank, 2, 4, 24, 0, seed=5)
     expected = list(islice(reading.positions(), RECORDS))
     assert {epoch for epoch, _ in expected} == {0, 1}
     assert found == [image for _, image in expected]

@@ -15,7 +15,7 @@ from scipy import stats
 
 import harness as from_python
 from harness.analysis import ab
-from harness.analysis.ab import POWER, Noise, Verdict, power, repeats_for
+from harness.analysis.ab import POWER, Noise, PairedVerdict, power, repeats_for
 from harness.analysis.ratios import Sample, turn_factor
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
@@ -30,7 +30,7 @@ from tests.unit.test_preflight import CHECKED
 IMG_PER_S = "img/s: ([0-9.]+)"
 
 
-def judge(a: Sequence[float], b: Sequence[float], difference: float, together: int = 1) -> Verdict:
+def judge(a: Sequence[float], b: Sequence[float], difference: float, together: int = 1) -> PairedVerdict:
     """Of two sides that took turns in one job."""
     sides = (Sample.of(values, ["1"] * len(values)) for values in (a, b))
     return ab.judge(*sides, difference, together)

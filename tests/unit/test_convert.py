@@ -633,7 +633,7 @@ def test_a_terminal_sees_how_far_it_is_when_it_takes_longer_than_half_a_second(t
 def test_more_problems_than_anybody_reads_are_counted() -> None:
     findings = check.Findings()
     for _ in range(2):
-        findings.add([check.Finding("shard", number, "bad") for number in range(check.LISTED + 5)], images=200)
+        findings.add([check.Damage("shard", number, "bad") for number in range(check.LISTED + 5)], images=200)
     assert (findings.problems, len(findings.listed)) == (2 * check.LISTED + 10, check.LISTED)
     assert findings.images == 400
 

@@ -17,7 +17,7 @@ from harness.worker.inputs import tfrecord
 from harness.worker.inputs.augmentation import Box, central_crop, draws, pixels, random_crop, ratio, size_of
 from harness.worker.inputs.errors import BadImage, DataError
 from harness.worker.inputs.index import ImageIndex, ShardIndex, find, read, scan, write
-from harness.worker.inputs.order import GROUP, Reading, check_world, images_of, uniform
+from harness.worker.inputs.order import GROUP, ReadingOrder, check_world, images_of, uniform
 from harness.worker.job import synthetic_batch
 
 
@@ -157,8 +157,8 @@ def records(count: int, shards: int) -> ShardIndex:
     return ShardIndex("/data", names, counts, np.arange(1, count + 1))
 
 
-def reading(index: ImageIndex | ShardIndex, rank: int, world: int, seed: int | None = 7, done: int = 0) -> Reading:
-    return Reading(index, rank, world, batch_size=4, image_size=8, decoders=0, seed=seed, done=done)
+def reading(index: ImageIndex | ShardIndex, rank: int, world: int, seed: int | None = 7, done: int = 0) -> ReadingOrder:
+    return ReadingOrder(index, rank, world, batch_size=4, image_size=8, decoders=0, seed=seed, done=done)
 
 
 def epochs(index: ImageIndex | ShardIndex, rank: int, world: int, seed: int = 7) -> list[list[int]]:

@@ -117,7 +117,7 @@ def test_turns_in_several_allocations_make_a_difference_of_each() -> None:
         for rate, leads, who in ((100, (1, 1, 1), SERVERS), (105, (1.001, 0.999, 1.0), HOROVOD))
     ]
     only = race(*rows).sizes[0]
-    assert only.decided and only.unit == ratios.Unit(3, 3, 0)
+    assert only.decided and only.unit == ratios.ChanceUnit(3, 3, 0)
     alone = race(rows[0], rows[1] | {"jobs": [f"{job}b" for job in jobs]}).sizes[0]
     assert not alone.decided
 

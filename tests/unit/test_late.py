@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from harness.analysis.late import late
-from harness.records.pairs import Pairs, Preflight, Slow
+from harness.records.pairs import CheckedPairs, Preflight, Slow
 from tests import made
 
 
 def test_waits_for_images_and_what_the_check_before_the_run_found_tell_of_real_devices() -> None:
     record = made.record("pytorch", 4, [100.0, 101.0])
     assert late(record) == []
-    found = Pairs(
+    found = CheckedPairs(
         nodes=["nid00001"], flop_per_s=[1e9], bytes_per_s=[[None]], slow=[
             Slow(what="sends", node="nid00001", rate=1.3e7, usual=2.5e7)
         ],

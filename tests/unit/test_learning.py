@@ -16,7 +16,7 @@ from harness.core.spec import RunSpec, Training
 from harness.errors import InvalidInput
 from harness.worker import checkpoint
 from harness.worker.inputs.index import ImageIndex
-from harness.worker.inputs.order import Reading
+from harness.worker.inputs.order import ReadingOrder
 from harness.worker.trainer import PADDING, evaluation
 from harness.worker.training import learning_rate
 
@@ -67,7 +67,7 @@ def test_a_model_that_tells_no_classes_apart_is_never_right() -> None:
 def test_a_rank_goes_on_with_the_image_after_those_that_it_has_read() -> None:
     images = ImageIndex("/data", [str(number) for number in range(23)], [1] * 23)
     for rank in range(3):
-        first = Reading(images, rank, 3, batch_size=4, image_size=8, decoders=0, seed=1)
+        first = ReadingOrder(images, rank, 3, batch_size=4, image_size=8, decoders=0, seed=1)
         all_of_them = list(itertools.islice(first.positions(), 40))
         for done in (0, 5, 8, 21):
             rest = replace(first, done=done).positions()

@@ -18,7 +18,7 @@ from harness.models import specification
 from harness.prediction import forecast, parameters
 from harness.prediction.explain import partitioned as in_slices
 from harness.prediction.forecast import Basis, What
-from harness.prediction.law import Law, Profile, profile
+from harness.prediction.law import Law, ModelProfile, profile
 from harness.prediction.observations import law_for
 from harness.prediction.parameters import Parameters
 from harness.prediction.timeline import timeline
@@ -382,7 +382,7 @@ def test_the_law_is_what_the_queues_give_event_by_event(model: str) -> None:
         assert end_of(spans, law, known, nodes, p) == pytest.approx(seconds, rel=1e-9), told
 
 
-def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> float:
+def end_of(spans: Any, law: Law, known: ModelProfile, nodes: int, p: Parameters) -> float:
     """When the step ends of which ``spans`` are drawn: forward computes each layer as soon as its parameters have come."""
     forward_s, backward_s = p.forward_share * STEP_S, (1 - p.forward_share) * STEP_S
     left = dict(zip(known.names, known.left, strict=True))
@@ -406,7 +406,7 @@ def end_of(spans: Any, law: Law, known: Profile, nodes: int, p: Parameters) -> f
 class OwnEndpoint:
     """A worker's own endpoint, one piece at a time: all pieces of the model pass it."""
 
-    def __init__(self, law: Law, known: Profile, nodes: int, p: Parameters) -> None:
+    def __init__(self, law: Law, known: ModelProfile, nodes: int, p: Parameters) -> None:
         exchange, times = law.exchange, float(law.factors(nodes, p)[1])
         assert isinstance(exchange, ServerExchange)
         left = dict(zip(known.names, known.left, strict=True))

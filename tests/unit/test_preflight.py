@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.spec import RunSpec
 from harness.records.measurement import Record
-from harness.records.pairs import Pairs, Preflight, Slow
+from harness.records.pairs import CheckedPairs, Preflight, Slow
 from harness.report.text import outcomes
 from harness.running.preflight import outcome
 from harness.running.prepare import Place
@@ -18,7 +18,7 @@ from tests import made
 from tests.conftest import Harness
 
 SLOW = Slow(what="sends", node="n1", rate=1e9, usual=2e9)
-FOUND = Pairs(nodes=["n0", "n1"], flop_per_s=[1e9, 1e9], bytes_per_s=[[None, 1e9], [1e9, None]], slow=[SLOW])
+FOUND = CheckedPairs(nodes=["n0", "n1"], flop_per_s=[1e9, 1e9], bytes_per_s=[[None, 1e9], [1e9, None]], slow=[SLOW])
 CHECKED = Preflight(backend="mpi4py", transport="mpi", pairs=FOUND)
 
 

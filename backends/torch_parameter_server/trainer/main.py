@@ -34,7 +34,7 @@ class PullAndPush(TorchTrainer):
         self._servers = range(job.world_size, len(job.plan["processes"]))
         self._order = server.pull_order(job)
         self._holders = {name: {piece.ps for piece in self._order if piece.tensor == name} for name, *_ in self._order}
-        self._pushes: DefaultDict[int, List[server.Piece]] = defaultdict(list)
+        self._pushes: DefaultDict[int, List[server.HeldPiece]] = defaultdict(list)
         for piece in server.push_order(job):
             self._pushes[piece.ps].append(piece)
         self._sending: DefaultDict[str, List[Wait]] = defaultdict(list)

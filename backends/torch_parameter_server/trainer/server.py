@@ -29,7 +29,7 @@ LARGEST = 2**18  # elements of a message with values or gradients: 1 MiB
 ROOM = 2**28  # bytes of the gradients that a server listens to at once
 
 
-class Piece(NamedTuple):
+class HeldPiece(NamedTuple):
     """Elements ``begin`` to ``end`` of a tensor, as it lies in the workers' memory, which server ``ps`` holds."""
 
     tensor: str
@@ -38,22 +38,22 @@ class Piece(NamedTuple):
     end: int
 
 
-def push_order(job: Job) -> List[Piece]:
+def push_order(job: Job) -> List[HeldPiece]:
     """The order in which the pieces of a server are pushed: that of backward, the reverse of creation."""
     return _messages(job.plan["details"]["pieces"][::-1])
 
 
-def pull_order(job: Job) -> List[Piece]:
+def pull_order(job: Job) -> List[HeldPiece]:
     order = list(job.plan["details"]["pieces"])
     if job.spec["options"]["order"] == "none":
         random.Random(job.spec["seed"]).shuffle(order)  # noqa: S311 - the same everywhere
     return _messages(order)
 
 
-def _messages(pieces: Sequence[Tuple[str, int, int, int]]) -> List[Piece]:
+def _messages(pieces: Sequence[Tuple[str, int, int, int]]) -> List[HeldPiece]:
     """What is sent for pieces of the plan, in their order: parts of no more than ``LARGEST`` elements."""
     return [
-        Piece(tensor, ps, at, min(at + LARGEST, end))
+        HeldPiece(tensor, ps, at, min(at + LARGEST, end))
         for tensor, ps, begin, end in pieces
         for at in range(begin, end, LARGEST)
     ]
@@ -111,7 +111,7 @@ class Server:
         self._pulled = [piece for piece in pull_order(job) if piece.ps == job.rank]
         self._held = {VALUES: self._zeros(), VELOCITIES: self._zeros() if self._sgd.momentum else {}}
         self._sums = self._zeros() if self._awaited > 1 else {}
-        self._pushes: DefaultDict[Piece, int] = defaultdict(int)
+        self._pushes: DefaultDict[HeldPiece, int] = defaultdict(int)
         self._applied = 0  # pieces
         self._pushers: Set[int] = set()  # who has pushed all to the update under way
         self._asking: List[int] = []  # who of them has begun the next step
@@ -177,10 +177,10 @@ class Server:
                     if what == LEAVE:
                         self._left = True
 
-    def _zeros(self) -> Dict[Piece, torch.Tensor]:
+    def _zeros(self) -> Dict[HeldPiece, torch.Tensor]:
         return {piece: torch.zeros(piece.end - piece.begin) for piece in self._pulled}
 
-    def _add(self, piece: Piece, gradient: torch.Tensor, rate: float) -> None:
+    def _add(self, piece: HeldPiece, gradient: torch.Tensor, rate: float) -> None:
         """Add a worker's gradient to the sum, and apply it once it is complete."""
         self._pushes[piece] += 1
         if self._awaited > 1:

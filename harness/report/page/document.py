@@ -37,7 +37,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A row is what it is filtered by, all of several, and its cells; rows without facets are always shown."""
 
     name: str
@@ -79,7 +79,7 @@ class Section:
     title: str
     paragraphs: Sequence[str] = ()
     figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[PageTable] = ()
     answer: str = ""
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
@@ -159,7 +159,7 @@ def data(page: Page) -> dict[str, Any]:
     }
 
 
-def _columns(table: Table, number: Callable[[Facets | None], int]) -> dict[str, Any]:
+def _columns(table: PageTable, number: Callable[[Facets | None], int]) -> dict[str, Any]:
     """A table by columns; text that repeats is told once."""
     columns: list[dict[str, Any]] = []
     for index, name in enumerate(table.columns):

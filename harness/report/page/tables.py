@@ -15,7 +15,7 @@ from harness.core.text import plural
 from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
 from harness.records.measurement import Record
-from harness.report.page.document import Cell, Row, Table
+from harness.report.page.document import Cell, PageTable, Row
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 from harness.report.page.modelled import MOST_FITTED, Explained
@@ -37,7 +37,7 @@ def _numbers(value: float, ends: Interval | None) -> tuple[Cell, ...]:
     return value, *(ends or (None, None))
 
 
-def points(lines: Sequence[Line]) -> Table:
+def points(lines: Sequence[Line]) -> PageTable:
     columns = ["backend", "workers", "img/s", *CI, "efficiency", *CI, "relative to", "configuration", "best of"]
     columns += ["repeats", "jobs", "nodes", "runs", "scaling", *WHERE, "date", "run or source"]
     rows: list[Row] = []
@@ -62,10 +62,10 @@ def points(lines: Sequence[Line]) -> Table:
         "Efficiencies are relative to the smallest size that several contenders have in common, of those measured at the "
         "largest common size. What was not measured there has none."
     )
-    return Table("points", "Points of the curves", columns, rows, note)
+    return PageTable("points", "Points of the curves", columns, rows, note)
 
 
-def ps_search(lines: Sequence[Line]) -> Table:
+def ps_search(lines: Sequence[Line]) -> PageTable:
     """Every configuration with parameter servers at the sizes where several were tried."""
     rows: list[Row] = []
     for line in lines:
@@ -81,10 +81,10 @@ def ps_search(lines: Sequence[Line]) -> Table:
                 )
                 rows.append((line.facets, cells))
     columns = ("backend", "workers", "PS", "img/s", "of the best", "rank", "options", "repeats", "nodes", *WHERE)
-    return Table("ps-search", "Search for the number of parameter servers", columns, rows)
+    return PageTable("ps-search", "Search for the number of parameter servers", columns, rows)
 
 
-def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
+def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> PageTable:
     rows: list[Row] = []
     for line, overheads in pairs:
         for each in overheads:
@@ -94,7 +94,7 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> Table:
                 (line.facets, (line.name, each.workers, *_numbers(each.overhead, each.interval), *both, *where))
             )
     columns = ("backend", "workers", "overhead", *CI, "synthetic img/s", "files img/s", "nodes", *WHERE)
-    return Table("io-overheads", "I/O overhead", columns, rows)
+    return PageTable("io-overheads", "I/O overhead", columns, rows)
 
 
 _LABELS = {
@@ -105,13 +105,13 @@ _LABELS = {
 _IDENTITY = ("framework", "transport", "mpi", "system", "model", "data")
 
 
-def without_number(runs: Sequence[Result]) -> Table:
+def without_number(runs: Sequence[Result]) -> PageTable:
     failed = [run for run in runs if not run.completed]
     columns = ("backend", "reason", "status", "workers", "ps", "started", *_IDENTITY, "source")
     return _latest("without-number", "Runs without a number", failed, columns)
 
 
-def all_runs(runs: Sequence[Result]) -> Table:
+def all_runs(runs: Sequence[Result]) -> PageTable:
     columns = (
         *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", "throttled", "note", *_IDENTITY),
         *("origin", "batch_size", "software", "source"),
@@ -119,19 +119,19 @@ def all_runs(runs: Sequence[Result]) -> Table:
     return _latest("runs", "All runs", runs, columns, folded=True)
 
 
-def energy(runs: Sequence[Result]) -> Table:
+def energy(runs: Sequence[Result]) -> PageTable:
     """Runs whose energy was measured, with what it covers and what is left out of it."""
     measured = [run for run in runs if run.energy]
     columns = ("backend", "workers", "img_per_s", "joules", "energy", "energy_note", *_IDENTITY, "source")
     return _latest("energy-runs", "Energy of runs", measured, columns)
 
 
-def _latest(name: str, title: str, runs: Sequence[Result], names: Sequence[str], folded: bool = False) -> Table:
+def _latest(name: str, title: str, runs: Sequence[Result], names: Sequence[str], folded: bool = False) -> PageTable:
     note = f"The latest {LISTED_RUNS:,} of {len(runs):,} runs." if len(runs) > LISTED_RUNS else ""
     rows: list[Row] = [
         (Facets.of_runs(run), tuple(_cell(run, field) for field in names)) for run in runs[::-1][:LISTED_RUNS]
     ]
-    return Table(name, title, [_LABELS.get(column, column) for column in names], rows, note, folded)
+    return PageTable(name, title, [_LABELS.get(column, column) for column in names], rows, note, folded)
 
 
 def _cell(run: Result, field: str) -> Cell:
@@ -141,7 +141,7 @@ def _cell(run: Result, field: str) -> Cell:
     return None if field == "ps" and not value else value
 
 
-def kernels(runs: Sequence[Result]) -> Table:
+def kernels(runs: Sequence[Result]) -> PageTable:
     """What kernels were measured to do, a row for each size of each run, and one for each run without a number."""
     shown = with_efficiencies(runs)
     rows: list[Row] = [(Facets.of_runs(run), _of_kernel(run, efficiency)) for run, efficiency in shown.items()]
@@ -153,7 +153,7 @@ def kernels(runs: Sequence[Result]) -> Table:
         "Sizes are bytes of a message, or N of what is computed. Its efficiency is that of strong scaling, relative to the "
         "fewest workers with the same N."
     )
-    return Table("kernels", "Kernels", columns, rows, note)
+    return PageTable("kernels", "Kernels", columns, rows, note)
 
 
 def _of_kernel(run: Result, efficiency: float) -> tuple[Cell, ...]:
@@ -167,7 +167,7 @@ def _of_kernel(run: Result, efficiency: float) -> tuple[Cell, ...]:
     return (run.backend, run.kernel, run.nodes, *figures, *where)
 
 
-def fits(groups: Sequence[Explained]) -> Table:
+def fits(groups: Sequence[Explained]) -> PageTable:
     """How close the scaling model comes to what was measured, for each fitted group and backend."""
     rows: list[Row] = []
     for group in groups:
@@ -189,10 +189,10 @@ def fits(groups: Sequence[Explained]) -> Table:
         "as one. `harness fit` leaves out one run after the other as well."
     )
     columns = ("backend", "MAPE", "worst", "at", "contradicted", "χ²", "p", "runs", "numbers")
-    return Table("model-fits", "How well the model fits", (*columns, "transport", "software", "system"), rows, note)
+    return PageTable("model-fits", "How well the model fits", (*columns, "transport", "software", "system"), rows, note)
 
 
-def comparison(verdict: Verdict) -> Table:
+def comparison(verdict: Verdict) -> PageTable:
     """Each toolkit beside the best of the parameter servers, at every size that both have."""
     rows: list[Row] = []
     for compared in (*verdict.comparisons, *verdict.controls):
@@ -210,4 +210,4 @@ def comparison(verdict: Verdict) -> Table:
             rows.append((sides, cells))
     columns = ["toolkit", "workers", "ratio of img/s", *CI, "ratio of efficiencies", *CI, "differs"]
     columns += ["img/s", "PS img/s", "efficiency", "PS efficiency", "PS best of", "where"]
-    return Table("verdict", "The comparison", columns, rows)
+    return PageTable("verdict", "The comparison", columns, rows)

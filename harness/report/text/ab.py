@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis import ab
-from harness.analysis.ab import POWER, Noise, Verdict
+from harness.analysis.ab import POWER, Noise, PairedVerdict
 from harness.analysis.ratios import MOST_REPEATS
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
@@ -49,7 +49,7 @@ def unknown(folder: Path, pilot: int) -> str:
     return f"repeats: {folder} has no earlier run of this, so the first {pilot} of each side say how many it takes"
 
 
-def verdicts(found: Mapping[int, Verdict], spec: RunSpec) -> str:
+def verdicts(found: Mapping[int, PairedVerdict], spec: RunSpec) -> str:
     """A line for each verdict, and what holds for all sizes of a kernel."""
     if not spec.kernel:
         return verdict(found[0], clock(spec))
@@ -68,20 +68,20 @@ def clock(spec: RunSpec) -> str:
     return " by the program's own clock" if spec.program else ""
 
 
-def verdict(found: Verdict, clock: str = "") -> str:
+def verdict(found: PairedVerdict, clock: str = "") -> str:
     """One line: which side is faster and by how much, that there is no difference, or what would decide it."""
     means = f"A {found.a.mean:.2f} and B {found.b.mean:.2f} img/s{clock}"
     return f"{_answer(found)} (95 % CI; {means}, {_unit(found)})"
 
 
-def _unit(found: Verdict) -> str:
+def _unit(found: PairedVerdict) -> str:
     """``5 pairs in one allocation``, which is all that the verdict is about, or ``3 jobs, each with both sides``."""
     if found.jobs > 1:
         return f"{found.jobs} jobs, each with both sides"
     return f"{plural(len(found.a.values), 'pair')} in one allocation"
 
 
-def _answer(found: Verdict) -> str:
+def _answer(found: PairedVerdict) -> str:
     change = f"{100 * (found.ratio - 1):+.1f} % {interval(_changes(found), 1, 100)}".replace("-", "−")
     if found.answer == "undecided":
         needed, units = _of_each(found.units), "jobs" if found.jobs > 1 else "repeats"
@@ -99,7 +99,7 @@ def _of_each(repeats: int | None) -> str:
 
 
 def as_json(
-    found: Mapping[int, Verdict],
+    found: Mapping[int, PairedVerdict],
     spec: RunSpec,
     comparison: Comparison,
     runs: Sequence[Path],
@@ -126,7 +126,7 @@ def as_json(
     return json.dumps(document, indent=1, allow_nan=False)
 
 
-def _figures(found: Verdict, rate: str) -> dict[str, Any]:
+def _figures(found: PairedVerdict, rate: str) -> dict[str, Any]:
     return {
         "answer": found.answer,
         "change": found.ratio - 1,
@@ -142,7 +142,7 @@ def _figures(found: Verdict, rate: str) -> dict[str, Any]:
     }
 
 
-def _changes(found: Verdict, inverse: bool = False) -> tuple[float, float]:
+def _changes(found: PairedVerdict, inverse: bool = False) -> tuple[float, float]:
     low, high = found.ci95
     return (1 / high - 1, 1 / low - 1) if inverse else (low - 1, high - 1)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.records.pairs import Pairs, Preflight
+from harness.records.pairs import CheckedPairs, Preflight
 
 
-def findings(pairs: Pairs) -> list[str]:
+def findings(pairs: CheckedPairs) -> list[str]:
     """A line for each thing that is slow; else one that says between which limits all rates are."""
     messages = [rate for row in pairs.bytes_per_s for rate in row if rate is not None]
     rates = f"messages {_range(messages, 'GB/s')}, arithmetic {_range(pairs.flop_per_s, 'Gflop/s')}"

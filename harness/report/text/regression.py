@@ -18,7 +18,7 @@ from harness.analysis.regression import (
     VERDICTS,
     ComparedResults,
     Pair,
-    Side,
+    SideRates,
     SideTotal,
 )
 from harness.core.text import plural
@@ -135,7 +135,7 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     return json.dumps(document, indent=1, allow_nan=False, default=vars)
 
 
-def _side_of(pair: Pair, side: Side) -> dict[str, Any]:
+def _side_of(pair: Pair, side: SideRates) -> dict[str, Any]:
     """A side for scripts. Only what is img/s is called so."""
     name = "img_per_s" if pair.unit == "img/s" else "rate"
     return {name: side.rate, **{field: value for field, value in vars(side).items() if field != "rate"}}

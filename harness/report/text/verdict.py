@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from harness.analysis.ratios import Ratio, Unit
+from harness.analysis.ratios import ChanceUnit, Ratio
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
 from harness.report.text import table
@@ -253,7 +253,7 @@ def _size(one: AtSize) -> str:
     return size(one.workers, one.toolkit.nodes)
 
 
-def unit(found: Unit, device: str = "") -> str:
+def unit(found: ChanceUnit, device: str = "") -> str:
     """``3 jobs each``, ``5 pairs in one allocation``: what chance is counted in; emulated devices are one host's."""
     where = ", emulated on one host" if device.startswith("emulated:") else ""
     if found.pairs:

@@ -37,7 +37,7 @@ _streams: List[Stream] = []
 _precise = threading.local()
 
 
-class Unit(NamedTuple):
+class TimedUnit(NamedTuple):
     """A kernel and the small tensors behind it, by name: one layer. Real seconds that it takes on the device."""
 
     tensors: Tuple[str, ...]
@@ -52,7 +52,7 @@ def definition(job: Job, framework: str) -> Callable[..., Any]:
     return partial(importlib.import_module(f"{__name__}.{framework}").build, job)
 
 
-def units(job: Job) -> List[Unit]:
+def units(job: Job) -> List[TimedUnit]:
     """The layers in creation order. A pass's time is spread over them by their multiply-adds."""
     specification, facts = job.specification, job.emulation
     multiply_adds = specification.multiply_adds(job.spec["image_size"])
@@ -63,7 +63,7 @@ def units(job: Job) -> List[Unit]:
         if count:
             layers.append(([], count))
         layers[-1][0].append(tensor.name)
-    return [Unit(tuple(names), count * forward_s, count * backward_s) for names, count in layers]
+    return [TimedUnit(tuple(names), count * forward_s, count * backward_s) for names, count in layers]
 
 
 class Stream:
@@ -108,7 +108,7 @@ class Stream:
         self.computed_s += seconds + late_s
 
 
-class Watch:
+class CoreWatch:
     """Looks at how the machine and the device keep up from ``begin`` to ``report``. A thread reads the machine's load."""
 
     def __init__(self, job: Job) -> None:

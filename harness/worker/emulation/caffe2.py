@@ -8,7 +8,7 @@ import numpy as np
 from caffe2.python import core
 
 from harness.models.caffe2_layers import HOST, ImageBlob, copy_to_ideep
-from harness.worker.emulation import Stream, Unit, units
+from harness.worker.emulation import Stream, TimedUnit, units
 from harness.worker.job import Job
 
 Lookup = Callable[[str], Any]
@@ -31,7 +31,7 @@ def build(job: Job, net: Any, images: ImageBlob, tensor: Lookup, held: Lookup, *
     return copy_to_ideep(net, passed)
 
 
-def _layer(job: Job, stream: Stream, unit: Unit, first: bool) -> Any:
+def _layer(job: Job, stream: Stream, unit: TimedUnit, first: bool) -> Any:
     """A layer's forward and backward operator. A net begins when all parameters are there, and the first layer with it.
 
     Caffe2's data-parallel model adds gradients, as it has divided the losses by the number of ranks.

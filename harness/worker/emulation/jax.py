@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from harness.worker.emulation import Stream, Unit, units
+from harness.worker.emulation import Stream, TimedUnit, units
 from harness.worker.job import Job
 
 Lookup = Callable[[str], jax.Array]
@@ -23,7 +23,7 @@ def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -
     return passed, {}
 
 
-def _layer(stream: Stream, unit: Unit, first: bool) -> Callable[..., jax.Array]:
+def _layer(stream: Stream, unit: TimedUnit, first: bool) -> Callable[..., jax.Array]:
     """One layer's forward and backward pass: each takes its time. What passes through stays as it is.
 
     All parameters are there when a step begins. Its gradients are made from a number that the backward pass's wait returns,

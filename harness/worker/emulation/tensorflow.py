@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.worker import calls
-from harness.worker.emulation import Stream, Unit, units
+from harness.worker.emulation import Stream, TimedUnit, units
 from harness.worker.job import Job
 
 Lookup = Callable[[str], Any]
@@ -29,7 +29,7 @@ def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -
     return passed, {}
 
 
-def _layer(stream: Stream, unit: Unit, factor: Any) -> Callable[..., Any]:
+def _layer(stream: Stream, unit: TimedUnit, factor: Any) -> Callable[..., Any]:
     """Waits for its parameters, then for its time. Its gradients exist when its time in the backward pass has passed."""
 
     def wait(passed: Any, ready: Any, seconds: float) -> Any:

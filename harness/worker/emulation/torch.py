@@ -11,7 +11,7 @@ from torch import nn
 
 from harness.models.initial import stored_shape
 from harness.models.torch_layers import torch_name
-from harness.worker.emulation import Stream, Unit, units
+from harness.worker.emulation import Stream, TimedUnit, units
 from harness.worker.job import Job
 
 WAITED_S = 1e-3  # parameters that took longer to come than calling the hooks of a module were waited for
@@ -24,10 +24,10 @@ class Leaf(nn.Module):
         return list(self.parameters(recurse=False))
 
 
-class Layer(NamedTuple):
+class TimedLayer(NamedTuple):
     """A unit with the modules that hold its tensors."""
 
-    unit: Unit
+    unit: TimedUnit
     leaves: Tuple[Leaf, ...]
 
 
@@ -48,7 +48,7 @@ class EmulatedModel(nn.Module):
         self._classes = specification.num_classes
         self._stream = Stream(job)
         self._layers = [
-            Layer(unit, tuple(dict.fromkeys(self._leaf(name)[0] for name in unit.tensors))) for unit in units(job)
+            TimedLayer(unit, tuple(dict.fromkeys(self._leaf(name)[0] for name in unit.tensors))) for unit in units(job)
         ]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -78,7 +78,7 @@ class Passes(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, passed: torch.Tensor, stream: Stream, unit: Unit, ready: float, *weights: torch.Tensor
+        ctx: Any, passed: torch.Tensor, stream: Stream, unit: TimedUnit, ready: float, *weights: torch.Tensor
     ) -> torch.Tensor:
         ctx.stream, ctx.seconds = stream, unit.backward_s
         ctx.save_for_backward(*weights)

@@ -17,7 +17,7 @@ from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import INTER_OP_THREADS, definition
 from harness.worker.frameworks.base import DeviceTrainer, Sgd, require_tf32
-from harness.worker.inputs.order import GROUP, Reading
+from harness.worker.inputs.order import GROUP, ReadingOrder
 from harness.worker.inputs.tensorflow import as_written, batches, find_bad_image
 from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, State, evaluation
@@ -88,7 +88,7 @@ def synthetic(job: Job, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
     return (np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if data_format(job) == "NCHW" else images), labels
 
 
-def image_files(job: Job, reading: Reading) -> Any:
+def image_files(job: Job, reading: ReadingOrder) -> Any:
     """Batches of real images, as a tf.data.Dataset in ``data_format``."""
     if data_format(job) == "NHWC":
         return batches(reading)

@@ -59,7 +59,7 @@ def images_of(pieces: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingOrder:
     """A rank's share of the images of ``index``, in batches, which ``decoders`` threads or processes decode.
 
     With a ``seed`` they are to train on: without end, shuffled, cropped at random, after the first ``done`` images of the

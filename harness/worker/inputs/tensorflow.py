@@ -22,7 +22,7 @@ from harness.worker.inputs import augmentation, tfrecord
 from harness.worker.inputs.augmentation import JPEG, MEAN, RATIOS, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, ShardIndex
-from harness.worker.inputs.order import GROUP, Reading, images_of
+from harness.worker.inputs.order import GROUP, ReadingOrder, images_of
 from harness.worker.inputs.tfrecord import ENCODED, LABEL
 
 GROUPS_AHEAD = 2  # that are read while the images of another are decoded
@@ -38,7 +38,7 @@ def as_written(function: Function) -> Function:
     return written
 
 
-def batches(reading: Reading) -> tf.data.Dataset:
+def batches(reading: ReadingOrder) -> tf.data.Dataset:
     """Images float32 [N, H, W, 3] and labels int64 [N], in static shapes.
 
     The decoders are threads. In graph mode use ``tf.compat.v1.data.make_initializable_iterator``, and place it on the task
@@ -226,7 +226,7 @@ def _crop_png(contents: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     return tf.io.decode_png(contents, channels=3)[top : top + high, left : left + wide]
 
 
-def find_bad_image(reading: Reading, count: int) -> Optional[BadImage]:
+def find_bad_image(reading: ReadingOrder, count: int) -> Optional[BadImage]:
     """The first image that fails among the first ``count`` that are read; None when all of them decode.
 
     For a trainer whose session raised a tf.errors.OpError: operators do not say which image they were given. Reads and

@@ -24,7 +24,7 @@ from harness.worker.inputs import augmentation, tfrecord
 from harness.worker.inputs.augmentation import FORMATS, MEAN, STD
 from harness.worker.inputs.errors import BadImage
 from harness.worker.inputs.index import ImageIndex, ShardIndex
-from harness.worker.inputs.order import Reading, images_of
+from harness.worker.inputs.order import ReadingOrder, images_of
 from harness.worker.inputs.page_cache import Extent
 from harness.worker.process import end_with_parent
 
@@ -44,7 +44,7 @@ class BatchRequest(NamedTuple):
     ahead: List[Extent]
 
 
-def batches(reading: Reading, pinned: bool = False) -> Batches:
+def batches(reading: ReadingOrder, pinned: bool = False) -> Batches:
     """Images float32 [N, 3, H, W] in channels_last memory, and labels int64 [N].
 
     The decoders are processes, and start at once; with none of them the caller decodes. ``pinned`` batches are in memory
@@ -75,7 +75,7 @@ def _channels_last(batch: Union[BadImage, List[torch.Tensor]]) -> Tuple[torch.Te
     return images.permute(0, 3, 1, 2), labels
 
 
-def _requests(reading: Reading) -> Iterator[BatchRequest]:
+def _requests(reading: ReadingOrder) -> Iterator[BatchRequest]:
     index, batch_size = reading.index, reading.batch_size
     positions: List[Tuple[int, int]] = []
     ahead: List[Extent] = []
