@@ -330,10 +330,3 @@ def test_a_graph_is_refused_where_none_can_be(
     spec = with_options(RunSpec(backend="pytorch", options=options, **usual), chosen)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=message):
         complete(spec, chosen, local.allocation(1, 1, port=None))
-
-
-def test_without_graphs_a_spec_is_what_it_was_before_there_were_any() -> None:
-    chosen = backends.backend("pytorch")
-    assert with_options(RunSpec(backend="pytorch"), chosen).options == {"bucket_mb": 25.0, "compile": False}
-    graphed = with_options(RunSpec(backend="pytorch", options={"cuda_graphs": True}), chosen)
-    assert graphed.options == {"bucket_mb": 25.0, "compile": False, "cuda_graphs": True}
