@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from harness import models
 from harness.datasets.make import make
 from harness.records import measurement
 from tests import made
-from tests.conftest import FEW_STEPS, Harness
+from tests.conftest import FEW_STEPS, ROOT, Harness
 
 MODEL = models.specification("resnet50")
 STEPS = 6
@@ -78,6 +79,22 @@ def test_an_installed_backend_trains_and_gives_a_record(
         assert len(losses) == STEPS and losses == sorted(losses, reverse=True) and losses[-1] < 0.9 * losses[0]
         assert rank.network and rank.network.interfaces == ["lo"]
         assert rank.network.sent == pytest.approx(MODEL.bytes * (STEPS - 2), rel=0.01)
+
+
+def test_the_worked_example_trains_as_pytorch_does(
+    harness: Harness, environment: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The backend that CONTRIBUTING.md shows, in a package of its own."""
+    trainer, backend = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    site = announcing(tmp_path, "harness.backends", "flat = flat.backend:BACKEND")
+    (site / "flat").mkdir()
+    for name, text in (("__init__", ""), ("trainer", trainer), ("backend", backend)):
+        (site / "flat" / f"{name}.py").write_text(text)
+    common = ["--env", str(environment("pytorch")), "--nodes", "2", "--model", "pointwise", "--seed", "3", *RUN[7:]]
+    runs = [harness("run", "--backend", name, *common, "--json", **having(site)) for name in ("flat", "pytorch")]
+    assert [run.code for run in runs] == [0, 0], runs[0].stderr
+    ours, theirs = ([rank["evidence"]["losses"] for rank in run.json["repeats"][0]["ranks"]] for run in runs)
+    assert len(ours[0]) == STEPS and ours == [pytest.approx(losses, rel=1e-5) for losses in theirs]
 
 
 def test_one_that_only_measures_says_so_when_it_is_to_train_to_an_accuracy(
