@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.results.result import LENGTH, Result, sorted_json
+from harness.results.result import LENGTH, Result
 
 # What has to be equal, if it is known.
 MATCHED = (
@@ -55,11 +55,7 @@ def matched(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[Result],
         unknown = ", ".join(name.replace("_", " ") for name in open_)
         notes.append(f"not known on both sides, so not matched: {unknown}")
     for name, side in sides.items():
-        specs = [_spec(run, names) for run in side]
-        known = [
-            replace(run, spec=spec, key=sorted_json(spec), environment=_environment(run, open_))
-            for run, spec in zip(side, specs, strict=True)
-        ]
+        known = [replace(run, spec=_spec(run, names), environment=_environment(run, open_)) for run in side]
         fastest, more = _fastest(known)
         reduced.append(fastest)
         if more:

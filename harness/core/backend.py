@@ -17,7 +17,17 @@ from typing import Any, Literal
 
 from harness.core.exchange import Exchange
 from harness.core.parts import part
-from harness.core.spec import COMPOSED, TRAINING_ONLY, UNUSED_BY_KERNELS, Options, RunSpec, variant_of
+from harness.core.spec import (
+    COMPOSED,
+    TRAINING_ONLY,
+    UNUSED_BY_KERNELS,
+    Frozen,
+    Options,
+    Program,
+    RunSpec,
+    Training,
+    variant_of,
+)
 from harness.core.validation import option_name
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput, error_in_one_line
@@ -197,18 +207,28 @@ def _usual(options: type[Options]) -> Mapping[str, Any]:
     return options().model_dump()
 
 
-def differing(spec: RunSpec, ignored: Collection[str] = ()) -> dict[str, Any]:
+def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
     """The fields of a spec and of its ``options`` that differ from their defaults, without those to be ``ignored``.
 
     They are equal for specs of the same measurement, and a new option changes none. Options of a backend that is not
     installed have no known defaults.
     """
     try:
-        usual = _usual(backend(spec.backend).options)
+        usual = _usual(backend(spec["backend"]).options)
     except InvalidInput:
         usual = {}
-    options = {name: value for name, value in spec.options.items() if name not in usual or value != usual[name]}
-    return spec.model_dump(exclude={"options", *ignored}, exclude_defaults=True) | {"options": options}
+    fields = {name: value for name, value in _chosen(RunSpec, spec).items() if name not in ignored}
+    for name, model in (("training", Training), ("program", Program)):
+        if isinstance(parts := fields.get(name), Mapping):
+            fields[name] = _chosen(model, parts)
+    options = {name: value for name, value in spec["options"].items() if name not in usual or value != usual[name]}
+    return fields | {"options": options}
+
+
+def _chosen(model: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``values`` that are not the defaults of a model's fields."""
+    known = model.model_fields
+    return {name: value for name, value in values.items() if name not in known or value != known[name].default}
 
 
 def specs_for(

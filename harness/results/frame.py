@@ -29,19 +29,7 @@ def _columns(*names: str) -> dict[str, str]:
 OF_TRAININGS = _columns(
     *(*_COMMON, "backend", "family", "framework", "software", "transport", "mpi"),
     *("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size"),
-    *(
-        "data",
-        "device",
-        "dilation",
-        "precision",
-        "threads",
-        "warmup_steps",
-        "steps",
-        "training",
-        "options",
-        "spec",
-        "key",
-    ),
+    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training", "options", "spec"),
     *("img_per_s", "stdev", "ci95", "values", "jobs", "published_efficiency", "published_base"),
     *("step_p50_s", "step_p99_s", "jitter_s", "slowest_rank", "throttled", "slowest_over_median"),
     *("sent_bytes_per_step", "received_bytes_per_step", "joules_per_image"),
@@ -50,7 +38,7 @@ OF_TRAININGS = _columns(
 OF_KERNELS = _columns(
     *(*_COMMON, "kernel", "backend", "framework", "software", "transport", "mpi"),
     *("nodes", "devices_per_node", "workers", "ps", "size", "device", "threads"),
-    *("warmup_steps", "steps", "options", "spec", "key", "unit"),
+    *("warmup_steps", "steps", "options", "spec", "unit"),
     *("rate", "stdev", "ci95", "values", "jobs", "bus_bytes_per_s", "p50_s", "p99_s"),
     *("sent_bytes", "joules", "work_per_joule", *_ENERGY, "transport_seen", "started", "ended", "environment"),
 )

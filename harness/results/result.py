@@ -76,11 +76,11 @@ class Result:
     precision: str = ""
     threads: int = 0  # per worker
     warmup_steps: int = 0
+    warmup: str = ""  # these for people: "10", or "up to 200" of --warmup auto
     steps: int = 0
     training: str = ""  # options that make it another training than the usual one: "sync=none"
     options: Mapping[str, Any] = field(default_factory=dict)  # the backend's own, without ps
     spec: Mapping[str, Any] = field(default_factory=dict)  # all fields but ``IRRELEVANT`` ones
-    key: str = ""  # equal for results of the same measurement; "" of a publication
     unit: str = "img/s"
     rate: float = NAN
     stdev: float = NAN
@@ -124,6 +124,11 @@ class Result:
     @property
     def measured(self) -> bool:
         return self.origin == "measured"
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for results of the same measurement; "" if it was published."""
+        return sorted_json(backends.differing(self.spec)) if self.spec else ""
 
     @cached_property
     def tuned(self) -> str:
@@ -177,7 +182,6 @@ def of_training(record: Record, source: Path | str) -> Result:
     facts = _facts(record, source, seen)
     facts |= {name: getattr(spec, name) for name in ("model", "batch_size", "image_size", "dilation")}
     facts |= {"data": "synthetic" if spec.data == SYNTHETIC else data, "spec": _measurement(spec)}
-    facts["key"] = sorted_json(backends.differing(spec, IRRELEVANT))
     if spec.emulated:
         device = record.plan["emulation"]["device"]
         facts |= {"system": f"{facts['system']}, {emulation.system(spec, device, seen.link_bytes_per_s)}"}
@@ -209,15 +213,10 @@ def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
     """A result for each size."""
     spec, kernel = record.spec, kernel_of(record.spec)
     facts = _facts(record, source, record.seen) | {"kernel": spec.subject, "unit": kernel.unit}
-    dumped, key = (
-        fields | {"kernel": spec.subject} for fields in (_measurement(spec), backends.differing(spec, IRRELEVANT))
-    )
+    dumped = _measurement(spec) | {"kernel": spec.subject}
     if record.derived is None:
         sizes = kernel.sizes(sizes_of(spec).sizes, record.plan["world_size"])
-        return [
-            Result(**facts, size=size, spec=dumped | {"size": size}, key=sorted_json(key | {"size": size}))
-            for size in sizes
-        ]
+        return [Result(**facts, size=size, spec=dumped | {"size": size}) for size in sizes]
     results = []
     for figures in record.derived:
         bus, joules, per_joule = figures.bus_bytes_per_s, figures.energy.joules, figures.work_per_joule
@@ -227,7 +226,6 @@ def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
                 **_rate(figures.rate, record),
                 size=figures.size,
                 spec=dumped | {"size": figures.size},
-                key=sorted_json(key | {"size": figures.size}),
                 p50_s=figures.p50_s,
                 p99_s=figures.p99_s,
                 bus_bytes_per_s=NAN if bus is None else bus.mean,
@@ -281,7 +279,7 @@ def _facts(record: Record | KernelRecord, source: Path | str, seen: Seen) -> dic
     return {
         **{name: getattr(record, name) for name in ("id", "status", "tag", "started", "ended")},
         **{name: getattr(spec, name) for name in ("backend", "nodes", "devices_per_node", "workers")},
-        **{name: getattr(spec, name) for name in ("device", "precision", "warmup_steps", "steps")},
+        **{name: getattr(spec, name) for name in ("device", "precision", "warmup_steps", "warmup", "steps")},
         **of_backend(spec.backend, ps, options),
         "reason": record.reason or "",
         "framework": spec.framework or "",
@@ -328,6 +326,7 @@ def _environment(record: Record | KernelRecord, gpu: Mapping[str, Any], seen: Se
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
         **{LENGTH[column]: value for column, value in record.spec.model_dump(include=set(LENGTH)).items()},
+        LENGTH["warmup_steps"]: record.spec.warmup,
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},
         **{f"machine gpu {name}": value for name, value in gpu.items()},

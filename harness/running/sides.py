@@ -298,7 +298,7 @@ def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ..
 
 def _measured(spec: RunSpec) -> dict[str, Any]:
     """The fields of a spec that decide on rates and their noise. A program's folder may be a copy."""
-    fields = backends.differing(spec, NO_NOISE)
+    fields = backends.differing(spec.model_dump(), NO_NOISE)
     fields.get("program", {}).pop("folder", None)
     fields.get("kernel", {}).pop("sizes", None)
     return fields

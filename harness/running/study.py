@@ -50,7 +50,9 @@ class StudyPoint:
     @property
     def id(self) -> str:
         """The same for the same spec, whatever the order of its fields and wherever its file lies."""
-        return hashlib.sha256(json.dumps(backends.differing(self.spec), sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(
+            json.dumps(backends.differing(self.spec.model_dump()), sort_keys=True).encode()
+        ).hexdigest()[:12]
 
 
 class Study(Frozen):

@@ -130,6 +130,13 @@ def test_any_option_that_differs_between_rows_of_one_backend_is_named() -> None:
     ]
 
 
+def test_a_warm_up_that_ends_by_itself_is_no_number_of_steps() -> None:
+    first, again = (of_training(made.record("pytorch", 1, warmup_steps=steps), "") for steps in ("auto", 1))
+    assert "All rows" in (alone := comparison.runs([first])) and "up to 200 warm-up steps" in alone
+    assert column(comparison.runs([first, again]), "configuration") == ["1 warm-up step", "up to 200 warm-up steps"]
+    assert (first.key, first.environment["warm-up steps"]) == (again.key, "up to 200")
+
+
 def test_runs_of_the_same_measurement_are_told_apart_by_their_time() -> None:
     twice = [
         run(2, [value], **HOROVOD) | {"started": f"2026-01-0{day}T04:05:06"} for day, value in ((1, 9.0), (2, 8.0))

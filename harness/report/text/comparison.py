@@ -33,7 +33,7 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
     "image_size": "{} px".format,
     "batch_size": "batch {}".format,
     "precision": str,
-    "warmup_steps": lambda count: plural(count, "warm-up step"),
+    "warmup": lambda count: f"{count} warm-up step{'s' * (count != '1')}",
     "steps": lambda count: plural(count, "step"),
     "software": str,
     "threads": "threads={}".format,
