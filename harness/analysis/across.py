@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -75,7 +74,7 @@ def _with_a_number(results: Sequence[Result]) -> list[Result]:
     ]
 
 
-def _value(run: Result, name: str) -> Any:
+def _value(run: Result, name: str) -> object:
     return ("" if not run.options else run.tuned) if name == "options" else getattr(run, name)
 
 
@@ -87,8 +86,8 @@ def _known(side: Sequence[Result], name: str) -> bool:
     return all(getattr(run, name) not in _UNKNOWN for run in side)
 
 
-def _spec(run: Result, names: Sequence[str]) -> dict[str, Any]:
-    spec: dict[str, Any] = {name: getattr(run, name) if name in names else "" for name in MATCHED if name != "ps"}
+def _spec(run: Result, names: Sequence[str]) -> dict[str, object]:
+    spec: dict[str, object] = {name: getattr(run, name) if name in names else "" for name in MATCHED if name != "ps"}
     ps = {"ps": run.ps} if run.ps and "ps" in names else {}
     return spec | {"options": {**(run.options if "options" in names else {}), **ps}}
 
@@ -104,7 +103,7 @@ def _environment(run: Result, open_: Sequence[str]) -> dict[str, str]:
 
 def _fastest(side: Sequence[Result]) -> tuple[list[Result], int]:
     """Of each spec the runs of its fastest configuration, and how many other configurations there are."""
-    ways: dict[str, dict[tuple[Any, ...], list[Result]]] = defaultdict(lambda: defaultdict(list))
+    ways: dict[str, dict[tuple[object, ...], list[Result]]] = defaultdict(lambda: defaultdict(list))
     for run in side:
         way = tuple(_value(run, name) for name in (*MATCHED, *_SAID) if name != "processor")
         ways[run.key][way].append(run)

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +77,7 @@ class RunSeries:
 
     label: str
     system: str
-    spec: Mapping[str, Any]
+    spec: Mapping[str, object]
     runs: tuple[PastRun, ...]
     level: float
     changes: tuple[Change, ...]

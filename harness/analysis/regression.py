@@ -24,7 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class Pair:
     """
 
     label: str
-    spec: Mapping[str, Any]
+    spec: Mapping[str, object]
     old: SideRates
     new: SideRates
     judgement: Judgement
@@ -390,7 +390,7 @@ class _Side:
     def of(self, key: str) -> Runs:
         return [run for runs in self.numbers[key].values() for run in runs]
 
-    def specs(self, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def specs(self, keys: Sequence[str]) -> dict[str, Mapping[str, object]]:
         known = {run.key: run.spec for run in self.runs}
         return {key: known[key] for key in keys}
 

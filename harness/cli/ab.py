@@ -165,7 +165,7 @@ def ab(
         click.echo(f"when they have ended: harness collect {folder}; harness ab --of {folder}")
 
 
-def _refuse_strangers(command: Sequence[str], kernel: str | None, given: Mapping[str, Any]) -> None:
+def _refuse_strangers(command: Sequence[str], kernel: str | None, given: Mapping[str, object]) -> None:
     """Raise InvalidInput for an option that is not for what is measured: a program, a kernel or a training."""
     unfit = f"--kernel {kernel}" if kernel else "--preflight" if given["preflight"] else ""
     if command and unfit:
@@ -185,7 +185,9 @@ def _refuse_strangers(command: Sequence[str], kernel: str | None, given: Mapping
             raise InvalidInput(f"{option_name(name)}: is for {whose[name]}")
 
 
-def _specs(command: Sequence[str], kernel: str | None, given: dict[str, Any]) -> Callable[[Mapping[str, str]], RunSpec]:
+def _specs(
+    command: Sequence[str], kernel: str | None, given: dict[str, object]
+) -> Callable[[Mapping[str, str]], RunSpec]:
     """What makes the spec of a side from its own options. Raises InvalidInput."""
     if command:
         common = without_config(given)

@@ -49,7 +49,7 @@ def defaults(parameters: Iterable[click.Parameter]) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if name in names and name is not None}
 
 
-def _checked(name: str, value: Any, option: click.Option) -> Any:
+def _checked(name: str, value: object, option: click.Option) -> object:
     """``value`` as a command line would have it, if the command that it is for would take it."""
     if option.is_flag != isinstance(value, bool):
         right = "must be true or false" if option.is_flag else "must be a value, not true or false"
@@ -59,7 +59,7 @@ def _checked(name: str, value: Any, option: click.Option) -> Any:
     texts = [str(each) for each in (value if isinstance(value, list) else [value])]
     if option.name == "output":
         texts = [str(file.output({"output": value}))]
-    written: Any = texts if option.multiple else ",".join(texts)
+    written: object = texts if option.multiple else ",".join(texts)
     try:
         if not isinstance(option.type, click.Path):  # which need not be there yet
             option.type_cast_value(click.Context(click.Command("config")), written)
@@ -71,7 +71,7 @@ def _checked(name: str, value: Any, option: click.Option) -> Any:
     return written
 
 
-def _check_field(name: str, value: Any) -> None:
+def _check_field(name: str, value: object) -> None:
     """Raise InvalidInput if ``name`` is a field of a spec or of backends' options and ``value`` is none for it."""
     if name == "nodes":  # a comparison takes several
         NODES.convert(value, OPTIONS[name], None)
@@ -88,7 +88,7 @@ def _check_field(name: str, value: Any) -> None:
         raise refusals[0]
 
 
-def without_strangers(given: Mapping[str, Any], chosen: Iterable[str]) -> dict[str, Any]:
+def without_strangers(given: Mapping[str, object], chosen: Iterable[str]) -> dict[str, object]:
     """``given`` less those options of the config that are of other backends than the ``chosen`` ones."""
     strange = {
         name
@@ -104,7 +104,7 @@ def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, 
     if site:
         jobs, hosts = FOR_JOBS if site.queued else (), ["hosts"] if site.scheduler in WITH_HOSTS else []
         misplaced -= {"environ", *jobs, *hosts}
-    nothing: dict[str, Any] = {"job_options": ()}
+    nothing: dict[str, object] = {"job_options": ()}
     return {
         name: nothing.get(name) if name in misplaced and of_config(name) else value for name, value in given.items()
     }

@@ -26,7 +26,7 @@ def program_options(*left_out: str) -> list[click.Option]:
 DEFAULTS = {"repeats": 1}
 
 
-def without_config(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_config(given: Mapping[str, object]) -> dict[str, object]:
     """``given`` less what the config has for backends' options of the same names as a program's."""
     return {name: None if name in Program.model_fields and of_config(name) else value for name, value in given.items()}
 

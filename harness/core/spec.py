@@ -260,7 +260,7 @@ class RunSpec(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _until_steady(cls, given: Any) -> Any:
+    def _until_steady(cls, given: object) -> object:
         """``--warmup auto`` is a limit of steps, and a mark that they may be fewer."""
         if isinstance(given, dict) and given.get("warmup_steps") == "auto":
             return given | {"warmup_steps": MOST_WARMUP, "warmup_auto": True}
@@ -280,9 +280,9 @@ class RunSpec(Frozen):
         return self
 
     @model_serializer(mode="wrap")
-    def _as_it_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _as_it_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Fields that do not apply are left out: a kernel has no model, and a real device no dilation."""
-        fields: dict[str, Any] = handler(self)
+        fields: dict[str, object] = handler(self)
         absent = [] if self.training else ["training"]
         absent += OF_TRAINING if self.kernel or self.program else []
         absent += [] if self.kernel else ["kernel"]

@@ -3,7 +3,7 @@
 import re
 import typing
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -19,7 +19,7 @@ def option_name(field: str) -> str:
     return "--" + field.removesuffix("_s").removesuffix("_steps").replace("_", "-")
 
 
-def checked(model: type[Model], fields: dict[str, Any]) -> Model:
+def checked(model: type[Model], fields: dict[str, object]) -> Model:
     """``model(**fields)``. Raises InvalidInput with one line about the first wrong field, named as an option."""
     try:
         return model(**fields)
@@ -73,7 +73,7 @@ def _fields(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
     return list(model.model_fields)
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in typing.get_args(annotation):

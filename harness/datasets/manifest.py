@@ -1,7 +1,7 @@
 """What a converted data set consists of: ``manifest.json``, schema ``harness.data/1``."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -59,7 +59,7 @@ class Manifest(Frozen):
     classes: list[Class]
     splits: dict[Literal["train", "validation"], ShardedSplit]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         return {
             "source": self.source,
             "classes": len(self.classes),

@@ -219,7 +219,7 @@ class Connection:
             except FileNotFoundError:  # whoever catches an OSError takes it for a file that cannot be written
                 raise RunFailed(f"{argv[0]} is not on PATH") from None
         self._outgoing.put(opening)
-        start: dict[str, Any] = {}
+        start: dict[str, object] = {}
         if world:
             variables, self._pmi = world.member(process.index)
             start = {**variables, "shared_memory": world.shared_memory_names}
@@ -241,7 +241,7 @@ class Connection:
         return self.reader.is_alive() or self._popen.poll() is None
 
     @property
-    def exit(self) -> dict[str, Any]:
+    def exit(self) -> dict[str, object]:
         return self.followed.events.get("exit", {})
 
     @property

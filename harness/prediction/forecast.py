@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Basis:
     parameters: Parameters
     single_s: float
     draws: Draws | None = None
-    single_draws: Any = None
+    single_draws: object = None
     told: tuple[str, ...] = ()
     warning: str = ""
     rate: float | None = None
@@ -281,7 +281,7 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
     law, p = what.law(ps), basis.parameters
     factors, exchange = law.factors(nodes, p), what.servers(ps)
     forward_s = float(p.forward_share) * basis.single_s
-    passes: tuple[tuple[Pass, Phase | None, float, Any, Any], ...] = (
+    passes: tuple[tuple[Pass, Phase | None, float, object, object], ...] = (
         ("forward", law.forward, forward_s, law.ordered(p), 0.0),
         ("backward", law.backward, basis.single_s - forward_s, 1.0, p.serial),
     )

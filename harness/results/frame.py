@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.core.fingerprint import Fingerprint
 from harness.results.result import UNKNOWN, Result, sorted_json
@@ -69,7 +69,7 @@ def _frame(results: Sequence[Result], columns: Mapping[str, str]) -> pandas.Data
     return pandas.DataFrame(values).astype({column: dtypes[kind] for column, kind in kinds(columns).items()})
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     if isinstance(value, tuple):
         return [*value]
     if isinstance(value, Mapping):

@@ -52,6 +52,6 @@ def expanded(text: str, named: str) -> Path:
     return at_home(path)
 
 
-def output(values: Mapping[str, Any]) -> Path | None:
+def output(values: Mapping[str, object]) -> Path | None:
     """The folder for run directories in ``values``, None if there is none. Raises InvalidInput if a variable is not set."""
     return expanded(str(values["output"]), f"{path()}: output") if "output" in values else None

@@ -60,7 +60,7 @@ class Facets(NamedTuple):
     transport: tuple[str, ...]
 
     @classmethod
-    def of(cls, *rows: Mapping[str, Any]) -> "Facets":
+    def of(cls, *rows: Mapping[str, object]) -> "Facets":
         return cls(*(tuple(sorted({str(row[name]) for row in rows})) for name in cls._fields))
 
     @classmethod

@@ -9,7 +9,6 @@ import math
 import textwrap
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ SIZE, SMALL, BEST = 8, 6, 16  # of markers
 text = partial(html.escape, quote=False)  # as Plotly shows it literally
 
 
-def layout(figure: Figure) -> dict[str, Any]:
+def layout(figure: Figure) -> dict[str, object]:
     """Axes, ticks and marks of ``figure``; fonts and sizes are the page's."""
     kinds = {series.kind for series in figure.series}
     lanes = {"range": [figure.y.ticks[0][0] - 0.6, figure.y.ticks[-1][0] + 0.6]} if "span" in kinds else {}
@@ -40,8 +39,8 @@ def layout(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
-    made: dict[str, Any] = {
+def _axis(axis: Axis) -> dict[str, object]:
+    made: dict[str, object] = {
         "title": {"text": text(axis.title), "standoff": 10},
         "type": axis.scale,
         "tickformat": "" if axis.scale == "date" else "~%" if axis.percent else ",~g",
@@ -54,11 +53,11 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return made | ({"rangemode": "tozero"} if axis.from_zero else {})
 
 
-def trace(series: Series) -> dict[str, Any]:
+def trace(series: Series) -> dict[str, object]:
     """The trace of ``series``, with what only the page's script reads: ``kind`` and ``group``."""
     x, hovers, starred = (series.column(name) for name in ("x", "hover", "starred"))
     y, low, high = series.heights()
-    made: dict[str, Any] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": numbers(y)}
+    made: dict[str, object] = {"type": "scatter", "name": text(series.name), "x": list(x), "y": numbers(y)}
     made |= {"showlegend": True, "kind": series.kind, "group": text(series.group), "hoverinfo": "skip"}
     if any(hovers):
         labels = [[text(part) for line in lines for part in textwrap.wrap(line, HOVER_WIDTH)] for lines in hovers]

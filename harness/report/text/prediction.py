@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from harness.core.text import plural
 from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
@@ -231,7 +230,7 @@ def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     return json.dumps({"fits": document, "left_out": list(left_out)})
 
 
-def _runs(runs: Sequence[Observation], errors: Sequence[float]) -> list[dict[str, Any]]:
+def _runs(runs: Sequence[Observation], errors: Sequence[float]) -> list[dict[str, object]]:
     return [
         {name: getattr(run, name) for name in ("backend", "nodes", "workers", "ps")}
         | {"step": run.step_s, "error": error}

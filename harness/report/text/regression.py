@@ -5,7 +5,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 from xml.etree import ElementTree
 
 from harness.analysis import work
@@ -135,7 +134,7 @@ def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str])
     return json.dumps(document, indent=1, allow_nan=False, default=vars)
 
 
-def _side_of(pair: Pair, side: SideRates) -> dict[str, Any]:
+def _side_of(pair: Pair, side: SideRates) -> dict[str, object]:
     """A side for scripts. Only what is img/s is called so."""
     name = "img_per_s" if pair.unit == "img/s" else "rate"
     return {name: side.rate, **{field: value for field, value in vars(side).items() if field != "rate"}}
