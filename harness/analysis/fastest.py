@@ -130,7 +130,7 @@ def races(results: Sequence[Result], curves: Sequence[Curve] | None = None) -> l
     """
     if curves is None:
         curves = scaling.curves([run for run in results if run.completed])
-    groups: dict[tuple[Any, ...], list[Curve]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[Curve]] = defaultdict(list)
     for curve in curves:
         points = tuple(point for point in curve.points if not math.isnan(point.img_per_s))
         if points and curve.scaling == "weak" and not curve.facets["training"]:

@@ -264,11 +264,11 @@ def _overall(answers: set[Answer]) -> Overall:
     return "no" if "worse" in answers else "no difference"
 
 
-def _terms(curve: Curve) -> tuple[Any, ...]:
+def _terms(curve: Curve) -> tuple[object, ...]:
     return tuple(curve.facets[name] for name in TERMS)
 
 
-def _contender(curve: Curve) -> tuple[Any, ...]:
+def _contender(curve: Curve) -> tuple[object, ...]:
     return (*_terms(curve), *(curve.facets[name] for name in scaling.CONTENDER))
 
 

@@ -56,7 +56,7 @@ class Findings:
         self.problems += len(findings)
         self.listed += findings[: LISTED - len(self.listed)]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return asdict(self) | {"listed": [finding._asdict() for finding in self.listed]}
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ from harness.errors import InvalidInput
 from harness.prediction.fitting import Draws, middle
 from harness.prediction.law import COMPUTE, WORKER, Law, Phase, profile
 from harness.prediction.observations import law_for, of_2017, way_of
-from harness.prediction.parameters import Floats, Parameters
+from harness.prediction.parameters import Floats, Parameters, Value
 from harness.prediction.sampling import SEED
 from harness.results.result import other_training
 
@@ -39,7 +39,7 @@ class Basis:
     parameters: Parameters
     single_s: float
     draws: Draws | None = None
-    single_draws: object = None
+    single_draws: Value | None = None
     told: tuple[str, ...] = ()
     warning: str = ""
     rate: float | None = None
@@ -281,7 +281,7 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
     law, p = what.law(ps), basis.parameters
     factors, exchange = law.factors(nodes, p), what.servers(ps)
     forward_s = float(p.forward_share) * basis.single_s
-    passes: tuple[tuple[Pass, Phase | None, float, object, object], ...] = (
+    passes: tuple[tuple[Pass, Phase | None, float, Value, Value], ...] = (
         ("forward", law.forward, forward_s, law.ordered(p), 0.0),
         ("backward", law.backward, basis.single_s - forward_s, 1.0, p.serial),
     )

@@ -48,7 +48,7 @@ class Prior:
     typical: float
     factor: float
 
-    def at(self, score: Any) -> Any:
+    def at(self, score: Value) -> Value:
         """The value that is ``score`` standard deviations above the typical one."""
         return self.typical * self.factor**score
 
@@ -60,7 +60,7 @@ class Share:
     typical: float
     deviation: float
 
-    def at(self, score: Any) -> Any:
+    def at(self, score: Value) -> Value:
         return np.clip(self.typical + self.deviation * score, 0.0, 1.0)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import HarnessError, Interrupted, InvalidInput, RunFailed
 from harness.launch import slurm
@@ -85,7 +85,7 @@ class PointStatus:
         if not missing and status.state in ("queued", "running", "ended"):
             self.state = status.state
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "id": self.entry.id,
             "point": self.label,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.core.plan import LaunchPlan
 from harness.core.program import backend_of
@@ -99,7 +99,7 @@ class RunStatus:
             return self.problem
         return "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         # Of a run that has its record Slurm is not asked any more.
         jobs = {job.id: job.state for job in self.jobs} or dict.fromkeys(known_jobs(self.run.folder))
         return {

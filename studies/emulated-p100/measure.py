@@ -22,9 +22,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from harness.environments import cache_folder
+from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
 
 HERE = Path(__file__).parent
@@ -34,6 +35,7 @@ FILES = [HERE / f"{name}.toml" for name in ("steady-8", "again", "steps", "stead
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
 Table = dict[str, Any]
+Kept = TypeVar("Kept", Record, KernelRecord)
 
 
 class Links(NamedTuple):
@@ -116,23 +118,23 @@ def measure(part: Part, state: str, output: Path, again: bool) -> int:
     return 2 if call(*CLUSTER, "check-links", *at) else code
 
 
-def without_names(text: str, output: Path) -> str:
-    """A record's text with other names for the folders of this machine."""
+def without_names(record: Kept, output: Path) -> Kept:
+    """A record with other names for the folders of this machine."""
     names = {str(output): "/opt/harness/runs/emulated", str(ROOT): "/opt/harness"}
     names |= {str(cache_folder()): "/opt/harness-cache", str(Path.home()): "/home/user"}
+    text = record.to_json()
     for name, other in names.items():
         text = text.replace(name, other)
-    return text
+    return type(record).model_validate_json(text)
 
 
 def keep(part: Part, output: Path) -> None:
     """Copy the records of completed runs, with other names for the folders of this machine; they are sealed anew."""
     for file in (output / part.name).glob("*/record.json"):
-        record = Record.model_validate_json(without_names(file.read_text(), output))
-        if record.status == "completed":
+        if (record := Record.read(file)).status == "completed":
             kept = output / "kept" / part.place / file.parent.name
             kept.mkdir(parents=True, exist_ok=True)
-            record.write(kept)
+            without_names(record, output).write(kept)
             shutil.copy(output / part.name / "study.json", kept.parent)
 
 

@@ -322,7 +322,7 @@ def compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]], name
     beaten = [cell for cell, (_, limits) in ratios.items() if limits and limits[0] > 1 + MARGIN]
     level = [cell for cell, (_, limits) in ratios.items() if limits and limits[1] <= 1 + MARGIN]
     searched = "; ".join(
-        f"on {cell.name} {ratios[cell.name][0]:.2f} × ({servers.way}; fastest of {len(cell.toolkits)} toolkits: "
+        f"on {cell.name} {ratios[cell.name][0]:.2f} × ({servers.way}; fastest of {plural(len(cell.toolkits), 'toolkit')}: "
         f"{cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
         for cell, servers in chosen
     )
@@ -429,6 +429,8 @@ def the_drop(points: Sequence[Point]) -> Finding:
                 answers.append("yes" if yes else "no" if no else "cannot say")
     if not growth:
         return Finding("the_drop", question, "cannot say", "Not measured.", {})
+    if not any(way.startswith("whole") for way in growth):
+        answers.append("cannot say")
     answer: Answer = "yes" if set(answers) == {"yes"} else "no" if "no" in answers else "cannot say"
     return Finding("the_drop", question, answer, f"A step becomes with {'; '.join(said)}.", growth)
 

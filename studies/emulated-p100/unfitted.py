@@ -63,7 +63,7 @@ def networks(output: Path) -> int:
         for file in folder.glob("*/kernel.json"):
             kept = NETWORKS / folder.name / file.parent.name
             kept.mkdir(parents=True, exist_ok=True)
-            KernelRecord.model_validate_json(without_names(file.read_text(), output)).write(kept)
+            without_names(KernelRecord.read(file), output).write(kept)
     return 0
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.core.text import plural
+from harness.records.measurement import Record
 from harness.running.notes import StudyNotes
 from harness.running.study import Study
+from tests import made
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "studies" / "emulated-p100"
@@ -103,6 +105,28 @@ def test_toolkits_beat_servers_as_in_2017_and_not_those_in_slices() -> None:
     assert (found["as_2017"], found["best_servers"]) == ("yes", "no")
 
 
+def test_the_drop_is_not_answered_without_whole_tensors_on_both_sizes() -> None:
+    few, many = (Made(servers=seconds, slices=0.475).points(nodes=nodes) for nodes, seconds in ((64, 0.6), (128, 0.9)))
+    assert answers([*few, *many])["the_drop"] == "yes"
+    assert answers([*few, *(point for point in many if not point.kind.startswith("whole"))])["the_drop"] == "cannot say"
+
+
+def test_records_are_kept_without_the_names_of_this_machine(tmp_path: Path) -> None:
+    (part,) = [part for part in measure.parts(FOLDER / "again.toml")]
+    folder, home = tmp_path / part.name / "run", str(Path.home())
+    made.record("pytorch", 8, variables={"PYTHONPATH": f"{home}/x:{measure.ROOT}"}).write(make(folder))
+    made.record("pytorch", 8, status="failed", reason="as it was").write(make(folder.with_name("failed")))
+    (folder.parent / "study.json").write_text("{}")
+    measure.keep(part, tmp_path)
+    (kept,) = (tmp_path / "kept" / part.place).glob("*/record.json")
+    assert Record.read(kept).variables == {"PYTHONPATH": "/home/user/x:/opt/harness"}
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
 def test_what_is_near_the_margin_is_not_answered() -> None:
     assert answers(Made(servers=0.7, slices=0.47 * 1.05).points())["best_servers"] == "cannot say"
 
@@ -151,7 +175,7 @@ def kept() -> list[steady.Point]:
 
 def test_the_readme_has_the_map() -> None:
     readme = (ROOT / "README.md").read_text()
-    *small, large = steady.cells(kept())
+    small, large = ([cell for cell in steady.cells(kept()) if (cell.nodes == 8) == few] for few in (True, False))
     assert f"{plural(small[0].nodes, 'node')}, links of two rates" in readme and len(small) == 2
     for cell in small:
         assert cell.nodes == 8 and cell.toolkit.way == "caffe2 over gloo" and f"{cell.toolkit.step_s:.3f} s" in readme
@@ -160,10 +184,14 @@ def test_the_readme_has_the_map() -> None:
             for kind in (*steady.KINDS.values(), steady.REPLICAS)
         ]
         assert f"| {cell.links:g} GB/s | {' | '.join(ratios)} |" in readme
-    assert (large.nodes, large.links, large.toolkit.way) == (64, 2.25, "pytorch over gloo")
-    slices, whole = (large.servers[kind].step_s / large.toolkit.step_s for kind in (KINDS[5], KINDS[1]))
-    allreduce = f"{slices:.2f} times as long as with the allreduce ({large.toolkit.step_s:.3f} s)"
-    assert allreduce in readme and f"2017's 40 servers {whole:.2f} times" in readme
+    assert [(cell.nodes, cell.links, cell.toolkit.way) for cell in large] == [
+        (64, 2.25, "pytorch over gloo"),
+        (128, 2.25, "pytorch over gloo"),
+    ]
+    for cell in large:
+        times = {kind: f"{point.step_s / cell.toolkit.step_s:.2f} ×" for kind, point in cell.servers.items()}
+        servers = " | ".join(times.get(kind, "–") for kind in (KINDS[1], KINDS[5]))
+        assert f"| {cell.nodes} | {cell.toolkit.step_s:.3f} s | {servers} |" in readme
 
 
 def test_the_page_follows_from_its_records_and_predictions_were_committed_before_them() -> None:

@@ -130,7 +130,7 @@ def write(text: str, path: Path) -> None:
         write_atomically(path, text)
 
 
-def data(page: Page) -> dict[str, Any]:
+def data(page: Page) -> dict[str, object]:
     """What the page's script works on. Facets are told once; everything else refers to them by number."""
     numbers: dict[Facets, int] = {}
 
@@ -159,7 +159,7 @@ def data(page: Page) -> dict[str, Any]:
     }
 
 
-def _columns(table: PageTable, number: Callable[[Facets | None], int]) -> dict[str, Any]:
+def _columns(table: PageTable, number: Callable[[Facets | None], int]) -> dict[str, object]:
     """A table by columns; text that repeats is told once."""
     columns: list[dict[str, Any]] = []
     for index, name in enumerate(table.columns):

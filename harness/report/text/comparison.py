@@ -167,7 +167,7 @@ def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
     }
     searched = {run.backend for run in results if run.ps > 1}
     options = _options(results, who)
-    orders, configurations = dict[Result, tuple[Any, ...]](), dict[Result, str]()
+    orders, configurations = dict[Result, tuple[object, ...]](), dict[Result, str]()
     for run in results:
         own_values = {name: data[run.data] if name == "data" else getattr(run, name) for name in parts}
         told = [_PARTS[name](value) for name, value in own_values.items() if value not in ("", 0)]
@@ -292,7 +292,7 @@ def tables_of_2017(results: Sequence[Result], baseline: int | None = None) -> li
     ]
     weak = [curve for curve in curves if curve.scaling == "weak"]
     overheads = {id(curve): {each.workers: each for each in costs} for curve, costs in scaling.io_overheads(weak)}
-    groups: dict[tuple[Any, ...], dict[str, Curve]] = defaultdict(dict)
+    groups: dict[tuple[object, ...], dict[str, Curve]] = defaultdict(dict)
     for curve in weak:
         groups[tuple(value for name, value in curve.facets.items() if name != "data")][curve.facets["data"]] = curve
     tables = []
@@ -369,7 +369,7 @@ def _both(values: Iterable[str]) -> str:
     return " / ".join(dict.fromkeys(values))
 
 
-def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, Any]]:
+def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, object]]:
     """The points of all curves, each with its curve's columns. A figure that is not known is None."""
     document = []
     for curve in _curves(results, baseline):
@@ -396,11 +396,11 @@ def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[
     return document
 
 
-def _configuration(tried: Configuration) -> dict[str, Any]:
+def _configuration(tried: Configuration) -> dict[str, object]:
     return {"backend": tried.backend, "ps": tried.ps, "options": dict(tried.options), "threads": tried.threads}
 
 
-def _known(figures: dict[str, Any]) -> dict[str, Any]:
+def _known(figures: dict[str, Any]) -> dict[str, object]:
     """``figures`` with None for NaN, which JSON does not have."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
 

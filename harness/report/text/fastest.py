@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from harness.analysis.fastest import Race, Ranking, Standing
 from harness.analysis.ratios import MOST_REPEATS
@@ -90,7 +89,7 @@ def text(races: Sequence[Race], verdict: Verdict) -> str:
     return "\n\n".join(parts)
 
 
-def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, Any]:
+def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, object]:
     """For scripts: figures as they are, and the sentences. Intervals are 95 % confidence intervals."""
     return {
         "answer": answer(races, verdict),
@@ -238,7 +237,7 @@ def _sureness(ranking: Ranking) -> str:
     return "undecided" if ranking.p is not None else "one job" if ranking.unit.fewest else "no repeats"
 
 
-def _as_json(ranking: Ranking) -> dict[str, Any]:
+def _as_json(ranking: Ranking) -> dict[str, object]:
     return {
         "workers": ranking.workers,
         "base_workers": ranking.base or None,

@@ -96,7 +96,7 @@ def _configurations(runs: Sequence[Result]) -> list[str]:
     return dated(runs, configurations, "kernel", "backend", "framework", "transport", "nodes", "size")
 
 
-def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, Any]]:
+def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, object]]:
     """The rows with a number, for scripts. A figure that is not known is None."""
     names = (
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),

@@ -307,7 +307,7 @@ def mark(size: AtSize, first: bool) -> str:
     return size.direction or "not significant"
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def as_json(verdict: Verdict) -> dict[str, object]:
     return {
         "answer": verdict.answer,
         "margin": verdict.margin,
@@ -318,7 +318,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _comparison(one: ComparedContender, margin: float) -> dict[str, Any]:
+def _comparison(one: ComparedContender, margin: float) -> dict[str, object]:
     return {
         **one.facets,
         "contender": contender(one.facets),
