@@ -11,10 +11,9 @@ the test is Welch's. A side with one job does not say how much jobs differ; ``_v
 A pair is ``slower`` if (a) the adjusted p-value is below alpha, and (b) the 99 % confidence interval of the change reaches
 the threshold.
 
-Why alpha is 0.04 and the interval of (b) 99 %: with 5 jobs on either side, 3.6 % of unchanged pairs then pass (a) and at
-most as many are called slower, whatever the noise; and a slowdown of 5 % in 2 % of noise is found in 96 % of all cases.
-With (b) on the 95 % interval it would be 94.9 %, because that interval misses a true slowdown of exactly the threshold once
-in 40 times. ``tests/unit/test_regression.py`` measures this.
+Why alpha is 0.04 and the interval of (b) 99 %: with 5 jobs on either side at most 3.2 % of unchanged pairs are then called
+slower, whatever the noise, and a slowdown of 5 % in 2 % of noise is found in 95 % of all cases. The 95 % interval would
+miss a true slowdown of exactly the threshold once in 40 times. ``tests/unit/test_regression.py`` measures this.
 """
 
 from __future__ import annotations

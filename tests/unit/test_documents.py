@@ -58,6 +58,8 @@ EXCLUDED: Entries = (
     ("docs/ab.md", "harness ab * env=/opt/*", "takes two environments: tests/unit/test_ab.py"),
     ("docs/ab.md", "harness ab * var:SOURCE=*", "takes two versions of a program: tests/unit/test_ab.py"),
     ("docs/ab.md", "harness ab --of DIR", "takes a comparison that was made: tests/unit/test_ab.py"),
+    ("CONTRIBUTING.md", "import torch*", "is trained with by tests/plugins/test_third_party.py"),
+    ("CONTRIBUTING.md", "harness run --backend flat *", "is carried out by tests/plugins/test_third_party.py"),
     ("docs/python.md", "import harness*harness.run(*", "takes minutes: tests/unit/test_api.py"),
     ("docs/training.md", "* --resume RUN_DIR", "takes a training that was interrupted: tests/unit/test_training.py"),
 )
