@@ -95,13 +95,13 @@ def _values(environments: Sequence[Environment]) -> dict[str, set[str]]:
     return values
 
 
-def spec_names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def spec_names(specs: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
     """A short name for each spec, by its key: what it is, its servers, and whatever else tells it from the others.
 
     A field that all specs have tells all of them apart, an option of one backend that backend's.
     """
     fields = {text: _flat(spec) for text, spec in specs.items()}
-    by_backend: dict[str, list[dict[str, Any]]] = {}
+    by_backend: dict[str, list[dict[str, object]]] = {}
     for spec in fields.values():
         by_backend.setdefault(spec["backend"], []).append(spec)
     own = {backend: _varying(alike) for backend, alike in by_backend.items()}
@@ -125,7 +125,7 @@ def _subject(spec: Mapping[str, Any]) -> str:
     return f"{spec['kernel']} of {size_text(kernels.specification(spec['kernel']), spec['size'])}"
 
 
-def _varying(specs: Sequence[Mapping[str, Any]]) -> set[str]:
+def _varying(specs: Sequence[Mapping[str, object]]) -> set[str]:
     names = {name for spec in specs for name in spec}
     return {name for name in names if len({str(spec.get(name)) for spec in specs}) > 1}
 
@@ -135,11 +135,11 @@ def _flat(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in spec.items() if name != "options"}, **spec["options"]}
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def closest(specs: Mapping[str, Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def closest(specs: Mapping[str, Mapping[str, object]], others: Iterable[Mapping[str, object]]) -> dict[str, str]:
     """By key, how each spec (of the first ``_COMPARED``) differs from the most similar of ``others``: ``threads 12 → 16``.
 
     A field that a spec gets from its machine counts less than one that somebody chose. Another backend is not similar, nor

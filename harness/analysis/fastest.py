@@ -107,7 +107,7 @@ class Race:
     ``LENGTH``, with its values.
     """
 
-    facets: Mapping[str, Any]
+    facets: Mapping[str, object]
     sizes: tuple[Ranking, ...]
     scales: Ranking | None
     varying: Mapping[str, Sequence[int]]
@@ -166,7 +166,7 @@ def _contested(race: Race) -> tuple[int, int, int]:
     return (last[0].workers, len(last[0].standings), len(race.contested)) if last else (0, 0, 0)
 
 
-def _race(facets: Mapping[str, Any], curves: Sequence[Curve], varying: Mapping[str, Sequence[int]]) -> Race:
+def _race(facets: Mapping[str, object], curves: Sequence[Curve], varying: Mapping[str, Sequence[int]]) -> Race:
     entered: dict[int, list[_Entry]] = defaultdict(list)
     for curve in curves:
         for point in curve.points:

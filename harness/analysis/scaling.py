@@ -37,7 +37,7 @@ class Configuration:
 
     backend: str
     ps: int
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     threads: int
     sample: Sample
     runs: tuple[Result, ...]
@@ -158,7 +158,7 @@ def grouped(results: Iterable[Result], alike_in: Callable[[Result], Of]) -> list
 
 
 def _curve(
-    scaling: Scaling, facets: dict[str, Any], runs: list[Result], taking: Mapping[Result, int], baseline: int
+    scaling: Scaling, facets: dict[str, object], runs: list[Result], taking: Mapping[Result, int], baseline: int
 ) -> Curve:
     points = [_point(same, taking) for _, same in grouped(runs, attrgetter("workers"))]
     known = [point for point in points if not math.isnan(point.img_per_s)]
@@ -240,7 +240,7 @@ class Overhead:
 def io_overheads(curves: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
     """For each weak-scaling curve on real data its overheads over the curve that is equal but for its synthetic data."""
 
-    def terms(curve: Curve) -> frozenset[tuple[str, Any]]:
+    def terms(curve: Curve) -> frozenset[tuple[str, object]]:
         return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
 
     weak = [curve for curve in curves if curve.scaling == "weak"]

@@ -68,7 +68,7 @@ class Indication:
     ``workers`` relative to ``base``, the largest and the smallest size that both have; NaN where there are no two.
     """
 
-    differs: Mapping[str, tuple[Any, Any]]
+    differs: Mapping[str, tuple[object, object]]
     servers: Curve
     base: int = 0
     workers: int = 0
@@ -311,7 +311,7 @@ def _named(column: str, runs: Sequence[Result]) -> str:
 def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:
     """The parameter servers that differ least: on the same system if there are any, then in the fewest terms."""
 
-    def differs(servers: Curve) -> dict[str, tuple[Any, Any]]:
+    def differs(servers: Curve) -> dict[str, tuple[object, object]]:
         sides = {name: (toolkit.facets[name], servers.facets[name]) for name in (*TERMS, "training")}
         return {name: (ours, theirs) for name, (ours, theirs) in sides.items() if ours != theirs}
 

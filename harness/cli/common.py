@@ -31,7 +31,7 @@ Completions = Callable[[click.Context, click.Parameter, str], list[CompletionIte
 # What a command's context keeps.
 _STRICT, _LEFT_OUT, _NOW = "harness.strict", "harness.left_out", "harness.now"
 _MOST_NAMED = 3  # records that were left out
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -76,7 +76,7 @@ class ParsedText(click.ParamType[Any]):
 
     name = "text"
 
-    def __init__(self, read: Callable[[str], Any]) -> None:
+    def __init__(self, read: Callable[[str], object]) -> None:
         self.read = read
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

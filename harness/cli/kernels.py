@@ -46,7 +46,7 @@ OF_SERVERS = ("incast", "outcast")
 SAID_BY_ALL = ("pingpong", "allreduce", *OF_SERVERS)  # what `harness network` measures, where a transport has it
 
 
-def kernel_of(name: str, given: dict[str, Any]) -> KernelSizes:
+def kernel_of(name: str, given: dict[str, object]) -> KernelSizes:
     """The kernel with its sizes, which are taken from what is ``given``, or with its usual ones. Raises InvalidInput."""
     wanted = kernels.specification(name)
     in_bytes, in_numbers = given.pop("bytes"), given.pop("size")

@@ -45,7 +45,7 @@ def survey() -> list[dict[str, Any]]:
     One runs on this machine when nothing is in ``lacks``.
     """
     columns = ("backend", "strategy", "framework", "device", "transports", "lacks")
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for name in names():
         try:
             each = backend(name)

@@ -51,7 +51,7 @@ class MeasuringCommand(GroupedCommand):
             ctx.default_map = config.defaults(self.params)
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Carry it out. What is said of an option that nobody has typed says where it is set."""
         try:
             return super().invoke(ctx)
@@ -154,7 +154,7 @@ def place_of(given: Mapping[str, Any], studys_site: str | None = None) -> Place:
 
 def spec_options(
     leave_out: Iterable[str] = (),
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, object] | None = None,
     wanted: Callable[[backends.Backend], object] = bool,
     emulated: bool = True,
 ) -> list[click.Option]:
@@ -231,11 +231,11 @@ def _field_option(
     return option(names, explained, metavar, kind, shell_complete=completing(choice))
 
 
-def _choice(annotation: Any) -> tuple[str, ...]:
+def _choice(annotation: object) -> tuple[str, ...]:
     return typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
 
 
-def _metavar(annotation: Any) -> str:
+def _metavar(annotation: object) -> str:
     if choice := _choice(annotation):
         return "|".join(choice)
     return "NUMBER" if "int" in str(annotation) or "float" in str(annotation) else "TEXT"

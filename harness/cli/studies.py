@@ -85,12 +85,12 @@ def _described(given: dict[str, Any]) -> tuple[Study, Place]:
     return file, place_of(given, file.site)
 
 
-def _called(given: dict[str, Any]) -> str:
+def _called(given: dict[str, object]) -> str:
     """The study as the next command has to name it: its file, and the options that say where it is."""
     return shlex.join([str(given["file"]), *_options(given)])
 
 
-def _options(given: dict[str, Any]) -> list[str]:
+def _options(given: dict[str, object]) -> list[str]:
     return [word for name in ("site", "environ", "output") if given[name] for word in (f"--{name}", str(given[name]))]
 
 

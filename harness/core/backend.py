@@ -63,7 +63,7 @@ class Arrangement:
 
     mpi: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def unused_by_kernels() -> set[str]:
 
 
 @cache
-def _usual(options: type[Options]) -> Mapping[str, Any]:
+def _usual(options: type[Options]) -> Mapping[str, object]:
     return options().model_dump()
 
 
@@ -225,7 +225,7 @@ def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[st
     return fields | {"options": options}
 
 
-def _chosen(model: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(model: type[Frozen], values: Mapping[str, object]) -> dict[str, object]:
     """The ``values`` that are not the defaults of a model's fields."""
     known = model.model_fields
     return {name: value for name, value in values.items() if name not in known or value != known[name].default}
@@ -233,7 +233,7 @@ def _chosen(model: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def specs_for(
     chosen: Sequence[Mapping[str, Any]],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     among: Sequence[Mapping[str, Any]] | None = None,
     **more: Any,
 ) -> list[RunSpec]:
@@ -242,7 +242,7 @@ def specs_for(
     A backend's option is for those that have it, and refused if none has it of ``chosen``, or of those ``among`` which they
     were chosen. What is None counts as left out, and then there may be ``more``. Raises InvalidInput.
     """
-    options: dict[str, dict[str, Any]] = {fields["backend"].replace("-", "_"): {} for fields in chosen}
+    options: dict[str, dict[str, object]] = {fields["backend"].replace("-", "_"): {} for fields in chosen}
     everyone = {fields["backend"].replace("-", "_") for fields in among or chosen}
     for name, owners in option_owners().items():
         if given.get(name) is None:

@@ -94,7 +94,7 @@ class LaunchPlan:
     details: Mapping[str, Any] = field(default_factory=dict)
     schema: str = SCHEMA
     model: str | None = None
-    emulation: Mapping[str, Any] | None = None
+    emulation: Mapping[str, object] | None = None
     pmix: str | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def advance(number: int) -> None:
         done.value += number
 
 
-def _begin(done: Any, stop: Any) -> None:
+def _begin(done: object, stop: object) -> None:
     global _shared
     _shared = done, stop
     end_with_parent()

@@ -31,8 +31,8 @@ class Followed:
     process: Process
     path: Path
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-    sizes: list[dict[str, Any]] = field(default_factory=list)
+    epochs: list[dict[str, object]] = field(default_factory=list)
+    sizes: list[dict[str, object]] = field(default_factory=list)
     offset: int = 0
 
     @property

@@ -142,7 +142,7 @@ def measured(site: str | None, load: Callable[[], Sequence[Result]] | None) -> S
 
 
 def asked(
-    spec: Callable[[dict[str, Any]], RunSpec],
+    spec: Callable[[dict[str, object]], RunSpec],
     given: Mapping[str, Any],
     start: StartingPoint,
     results: Sequence[Result] | None,

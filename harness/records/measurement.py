@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -156,7 +156,7 @@ class Record(AnyRecord):
             raise ValueError("the derived figures do not follow from the raw times")
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(one: object, other: object) -> bool:
     """Equal, but for the last digits of numbers: NumPy's and SciPy's versions differ in those."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -99,7 +99,7 @@ class TrainingRecord(AnyRecord, Figures):
 
     file_name = "training.json"
     FIGURES = tuple(Figures.model_fields)
-    IN_RAW: ClassVar[dict[str, Any]] = {"plan": {"processes"}, "ranks": True}
+    IN_RAW: ClassVar[dict[str, object]] = {"plan": {"processes"}, "ranks": True}
 
     schema_: Literal["harness.training/1"] = Field(alias="schema")
     training_images: int

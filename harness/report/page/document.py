@@ -161,7 +161,7 @@ def data(page: Page) -> dict[str, object]:
 
 def _columns(table: PageTable, number: Callable[[Facets | None], int]) -> dict[str, object]:
     """A table by columns; text that repeats is told once."""
-    columns: list[dict[str, Any]] = []
+    columns: list[dict[str, object]] = []
     for index, name in enumerate(table.columns):
         cells: list[Any] = [row[index] for _, row in table.rows]
         end = name == "to" or name.endswith(" from")

@@ -122,7 +122,7 @@ class Line:
         ]
 
 
-def _told(options: Mapping[str, Any]) -> str:
+def _told(options: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
 
 
@@ -162,7 +162,7 @@ def of(results: Sequence[Result], found: Sequence[Curve] | None = None, races: S
 
 
 def _varied(results: Sequence[Result]) -> dict[str, frozenset[str]]:
-    options: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    options: dict[str, dict[str, Mapping[str, object]]] = defaultdict(dict)
     for run in results:
         if run.measured:  # publications tell no options
             options[run.backend].setdefault(run.tuned, run.options)
@@ -207,7 +207,7 @@ def _equal(facets: Facets, *names: str) -> tuple[tuple[str, ...], ...]:
     return tuple(getattr(facets, name) for name in names)
 
 
-def _usual(faceted: _Faceted, names: Sequence[str]) -> dict[tuple[tuple[str, ...], ...], dict[str, Any]]:
+def _usual(faceted: _Faceted, names: Sequence[str]) -> dict[tuple[tuple[str, ...], ...], dict[str, object]]:
     """The values of ``DETAILS`` that most points of weak scaling have, of curves with equal facets of these names."""
     counts: dict[Any, dict[str, Counter[Any]]] = defaultdict(lambda: {name: Counter() for name in DETAILS})
     for curve, facets in faceted:

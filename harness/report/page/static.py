@@ -30,7 +30,7 @@ LETTER_MM, KEY_MM = 1.32, 13.0  # of a legend's text, and of what stands before 
 DPI = 300
 _SHAPES = "square diamond pentagon circle star hexagon cross x triangle-up triangle-down triangle-left triangle-right"
 MARKERS = dict(zip(_SHAPES.split(), "sDpo*hPX^v<>", strict=True))
-DASHES: dict[str, Any] = {
+DASHES: dict[str, object] = {
     "solid": "-",
     "dash": (0, (5, 2)),
     "dot": (0, (1, 1.5)),
@@ -117,14 +117,14 @@ def _arrows(every: Sequence[Series], axes: Axes) -> None:
                     axes.plot(x, edge, marker, color=colour, markersize=5, clip_on=False, zorder=5)
 
 
-def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes, width_mm: float) -> None:
+def _legend(drawn: Sequence[tuple[Series, object]], axes: Axes, width_mm: float) -> None:
     """The names of what was drawn, below those of their groups if there are several; ideal lines have one entry.
 
     The canvas is as high as they need it to be, the axes are not smaller for it.
     """
     curves = [(series, handle) for series, handle in drawn if series.kind != "ideal"]
     groups = {series.group for series, _ in curves}
-    entries: list[tuple[Any, str]] = []
+    entries: list[tuple[object, str]] = []
     group = ""
     for series, handle in curves:
         if len(groups) > 1 and series.group != group:
@@ -154,7 +154,7 @@ def _legend(drawn: Sequence[tuple[Series, Any]], axes: Axes, width_mm: float) ->
             label.set_fontweight("bold")
 
 
-def _series(series: Series, axes: Axes) -> Any:
+def _series(series: Series, axes: Axes) -> object:
     """Draw one series; what is returned stands for it in the legend."""
     x: Any = [datetime.fromisoformat(at) if isinstance(at, str) else at for at in series.column("x")]
     y, low, high = series.heights()

@@ -109,7 +109,7 @@ def as_json(
 
     What the check before the first repeat found is there if nodes were ``checked``, as in the record of a measurement.
     """
-    document: dict[str, Any] = {"schema": SCHEMA, "difference": comparison.difference, "clock": clock(spec).strip()}
+    document: dict[str, object] = {"schema": SCHEMA, "difference": comparison.difference, "clock": clock(spec).strip()}
     of_sides = {
         name: {"settings": text, "run": str(run)}
         for name, text, run in zip("ab", (comparison.a, comparison.b), runs, strict=True)
