@@ -177,10 +177,8 @@ def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, Writ
         lines = [line for line in journal if line.endswith("\n")]
         journal.truncate(sum(map(len, lines)))  # a character of it is a byte
         try:
-            begun, shards = (
-                json.loads((lines or ["{}"])[0]),
-                [WrittenShard.model_validate_json(line) for line in lines[1:]],
-            )
+            begun = json.loads((lines or ["{}"])[0])
+            shards = [WrittenShard.model_validate_json(line) for line in lines[1:]]
         except ValueError:
             raise InvalidInput(f"{file} is damaged, so that nothing can go on from it; name a new folder") from None
         header = plan.header()

@@ -96,7 +96,7 @@ class FitProblem:
         found = [np.log(law.seconds(o.nodes, o.workers, single_step(o, singles), p)) for o, law in runs]
         return np.stack([np.broadcast_to(one, shape) for one in found], axis=-1) if found else np.zeros((*shape, 0))
 
-    def _lost(self, scores: Floats, scale: object = 0.0) -> Floats:
+    def _lost(self, scores: Floats, scale: float | Floats = 0.0) -> Floats:
         """Logarithms of the chance that what lost a search would have lost it [..., searches].
 
         Both are measurements, the law leaves out something of what lost, too, and that may not have been tried at all.

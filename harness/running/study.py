@@ -185,7 +185,7 @@ class Study(Frozen):
             return [self._spec(where, point, backend)]
         one = self._spec(where, point | {"ps": 1}, backend)
         allowed = []
-        for count in ps_counts(one.nodes * one.options["ps_per_node"]):
+        for count in ps_counts(one.nodes * one.options.get("ps_per_node", 1)):
             with suppress(InvalidInput):
                 backend.validate(spec := self._spec(where, point | {"ps": count}, backend))
                 allowed.append(spec)

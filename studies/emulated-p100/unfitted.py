@@ -93,7 +93,7 @@ def alone() -> Sequence[Result]:
 def predicted(part: Part, spec: RunSpec) -> tuple[forecast.Prediction, float]:
     """What `harness predict` says, and one worker's step (s)."""
     what = forecast.described(spec.model_copy(update={"device": "auto"}))
-    # Where all parameters are asked for at once, the run alone is that with the largest window, of 8 pieces.
+    # Without an order nobody ran alone: the run with a window of 8 pieces, in order, stands in for it.
     window = 8 if spec.options.get("order") == "none" else spec.options.get("window")
     way = (spec.backend, spec.transport, window)
     alike = [run for run in alone() if (run.backend, run.transport, run.options.get("window")) == way]

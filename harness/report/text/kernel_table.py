@@ -15,7 +15,7 @@ from harness.records.kernel import size_text
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
 from harness.results.result import Result, varied_options
 
-UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s", "bytes/J": "GB/J", "flop/J": "Gflop/J"}
+UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s"}
 # What tells rows apart beside their columns, named in rows where it differs.
 _PARTS: dict[str, Callable[[Any], str]] = {
     "system": str,
