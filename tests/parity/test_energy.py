@@ -41,7 +41,7 @@ def sysfs(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.alone
 def test_joules_per_image_times_images_per_second_is_the_power(harness: Harness, sysfs: Path) -> None:
-    run = ["run", "--backend", "pytorch", "--model", "pointwise", "--nodes", "2", "--repeats", "2", "--steps", "40"]
+    run = ["run", "--backend", "pytorch", "--model", "pointwise", "--nodes", "2", "--repeats", "2", "--steps", "160"]
     shown = harness(*run, "--warmup", "2", "--batch-size", "2", "--output", "runs", HARNESS_SYS=str(sysfs)).succeeded()
     assert "J/img of package (powercap)" in shown.stdout
     (file,) = sysfs.parent.glob("runs/*/record.json")
@@ -57,7 +57,7 @@ def test_joules_per_image_times_images_per_second_is_the_power(harness: Harness,
 
 @pytest.mark.alone
 def test_the_rate_of_a_kernel_over_its_work_per_joule_is_the_power(harness: Harness, sysfs: Path) -> None:
-    run = ["kernel", "matmul", "--backend", "mpi4py", "--nodes", "2", "--size", "16,512", "--steps", "100"]
+    run = ["kernel", "matmul", "--backend", "mpi4py", "--nodes", "2", "--size", "16,1024", "--steps", "100"]
     shown = harness(*run, "--repeats", "2", "--output", "runs", HARNESS_SYS=str(sysfs)).succeeded().stdout
     assert "Gflop/J" in shown and "J are of package (powercap): 2 nodes of the run are one machine" in shown
     assert "no J of N = 16: " in shown and "powercap package-0: the window is shorter than 0.02 s" in shown
