@@ -1,8 +1,8 @@
-"""The kernels: what transports, and what computes over them, do without a training. One folder each, found by name.
+"""The kernels: what transports, and what computes over them, do without a training. One module each, found by name.
 
-A folder holds ``specification.py`` with the ``SPECIFICATION``, a ``Kernel``, and ``Body``, what every rank does beside its
-framework: in ``body.py`` among ranks alone, in ``servers.py`` among ranks and parameter servers, or both. There may be a
-``Reducer`` in ``servers.py``, what every server does. Importing this package imports neither NumPy nor a framework.
+A module holds the ``SPECIFICATION``, a ``Kernel``, and what every rank does beside its framework: ``Body`` among ranks
+alone, ``WorkerBody`` beside parameter servers, or both. There may be a ``Reducer``, what every server does. Importing this
+package imports neither NumPy nor a framework; a kernel's module imports NumPy.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ class UnknownKernel(InvalidInput, ValueError):
 
 
 def names() -> List[str]:
-    return sorted(file.parent.name for file in Path(__file__).parent.glob("*/specification.py"))
+    modules = {file.stem for file in Path(__file__).parent.glob("*.py")}
+    return sorted(modules - {"__init__", "kernel", "values"})
 
 
 def specification(name: str) -> Kernel:
     """What the kernel of this name moves. Raises ``UnknownKernel``."""
     if name not in names():
         raise UnknownKernel(f"kernel {name!r} is not known: must be one of {', '.join(names())}")
-    found: Kernel = importlib.import_module(f"{__name__}.{name}.specification").SPECIFICATION
-    return found
+    loaded: Kernel = _module(name).SPECIFICATION
+    return loaded
 
 
 def body(name: str, servers: int) -> Any:
     """The class of which every rank makes one for each size: ``Body(fabric, size, seed)``. It suits a fabric's servers."""
-    return importlib.import_module(f"{__name__}.{name}.{'servers' if servers else 'body'}").Body
+    return getattr(_module(name), "WorkerBody" if servers else "Body")
 
 
 def reducer(name: str) -> Any:
@@ -41,4 +42,8 @@ def reducer(name: str) -> Any:
 
     Each of its ``loops()`` is called again and again, in a thread of its own.
     """
-    return getattr(importlib.import_module(f"{__name__}.{name}.servers"), "Reducer", None)
+    return getattr(_module(name), "Reducer", None)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from harness.core.statistics import MAD_TO_STDEV
-from harness.kernels.pairs.specification import flop
 from harness.records.kernel import KernelRank, KernelRecord, OwnTimes, SizeTimes
 from harness.records.pairs import CheckedPairs, Slow, What
 
@@ -17,6 +16,8 @@ FEWEST = 4  # nodes: of three, a good one has as many slow pairs as good ones if
 
 def pairs(record: KernelRecord) -> CheckedPairs:
     """The rates of a completed record, and what of them is slow. Links are judged by the largest of the sizes."""
+    from harness.kernels.pairs import flop  # here, so that commands that compute nothing answer at once
+
     places = _places(record)
     nodes = list(dict.fromkeys(places.values()))
     product_s: dict[int, float] = {}

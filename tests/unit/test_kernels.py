@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Barrier, Lock, Thread
@@ -39,8 +40,8 @@ MESSAGES = [name for name in kernels.names() if isinstance(kernels.specification
 BODIES = [
     (name, servers)
     for name in kernels.names()
-    for servers, file in ((0, "body.py"), (2, "servers.py"))
-    if (Path(kernels.__file__).parent / name / file).is_file()
+    for servers, body in ((0, "Body"), (2, "WorkerBody"))
+    if hasattr(import_module(f"harness.kernels.{name}"), body)
 ]
 COMPUTATIONS = [name for name in kernels.names() if name not in MESSAGES]
 

@@ -16,8 +16,7 @@ from harness import kernels
 from harness.analysis.slow import pairs as compared
 from harness.analysis.slow import slow_links, slow_nodes
 from harness.core.spec import RunSpec
-from harness.kernels.pairs.body import partners
-from harness.kernels.pairs.specification import flop
+from harness.kernels.pairs import flop, partners
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
 from harness.records.pairs import Slow
 from harness.records.record import seen_by

@@ -1,4 +1,4 @@
-"""Outcast, as parameters are read from their servers."""
+"""Outcast, as parameters are read: every worker reads the S bytes that the servers hold, S / P from each of P servers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER
+from harness.kernels.kernel import NUMBER, Communication
 from harness.kernels.values import difference, message
 
+# A server has to send its part to every worker.
+SPECIFICATION = Communication("each worker reads what the servers hold", bus=lambda ranks, servers: ranks / servers)
 
-class Body:
+
+class WorkerBody:
     """What one worker reads: a message of ``size`` bytes, of which each server holds a part."""
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:

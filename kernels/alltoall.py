@@ -1,4 +1,4 @@
-"""All-to-all."""
+"""All-to-all: every rank has S bytes, a slice of S / n for each rank, and gets the slices that are for it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER
+from harness.kernels.kernel import NUMBER, Communication
 from harness.kernels.values import difference, message
+
+# A rank sends all slices but its own.
+SPECIFICATION = Communication(
+    "each rank sends each other one a slice of its own", bus=lambda ranks, servers: (ranks - 1) / ranks, slices=True
+)
 
 
 class Body:

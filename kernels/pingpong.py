@@ -1,4 +1,4 @@
-"""Ping-pong."""
+"""Ping-pong: the first rank sends the last one S bytes, which sends them back; the others wait."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER
+from harness.kernels.kernel import NUMBER, Communication
 from harness.kernels.values import difference, message
+
+SPECIFICATION = Communication("the first rank's message goes to the last rank and back", messages=2, processes=2)
 
 
 class Body:

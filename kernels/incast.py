@@ -1,4 +1,4 @@
-"""Incast, as gradients are added on parameter servers."""
+"""Incast, as gradients are added: every worker sends S bytes, S / P to each of P servers, which add them up."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER
+from harness.kernels.kernel import NUMBER, Communication
 from harness.kernels.values import difference, message
 
+# A server has to receive its part from every worker.
+SPECIFICATION = Communication(
+    "each worker's message is added on the servers", bus=lambda ranks, servers: ranks / servers
+)
 
-class Body:
+
+class WorkerBody:
     """One worker's message of ``size`` bytes, a part for each server. Sums are exact up to 2^24: a million steps of one."""
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:

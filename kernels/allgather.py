@@ -1,4 +1,4 @@
-"""Allgather."""
+"""Allgather: every rank has a slice of S / n bytes, and gets the S bytes of all slices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER
+from harness.kernels.kernel import NUMBER, Communication
 from harness.kernels.values import difference, message
+
+# A rank receives all slices but its own.
+SPECIFICATION = Communication(
+    "each rank gets the slices of all ranks", bus=lambda ranks, servers: (ranks - 1) / ranks, slices=True
+)
 
 
 class Body:

@@ -1,4 +1,7 @@
-"""Stream, from rank to rank."""
+"""The last rank sends S bytes, which their holder adds to what it holds: the STREAM of "TensorFlow Doing HPC".
+
+The holder is the first parameter server or, where there is none, the first rank. The other ranks wait.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER
+from harness.kernels.kernel import NUMBER, Communication
 from harness.kernels.values import difference, message
+
+SPECIFICATION = Communication("the last rank's message is added where it arrives", processes=2, steps_of=-1)
 
 
 class Body:
@@ -35,3 +40,22 @@ class Body:
         if self._fabric.rank != 0:
             return ""
         return difference(self._fabric.values(self._sum), self._steps * self._sent)
+
+
+class WorkerBody:
+    """One worker's part in messages of ``size`` bytes from the last worker to the first server."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        last = fabric.size - 1
+        self._is_sender, self._steps = fabric.rank == last, 0
+        self._sent = message(last, size // NUMBER, seed)
+        self._push, self._sum = fabric.pushing([self._sent])
+
+    def step(self) -> None:
+        if self._is_sender:
+            self._push()
+        self._steps += 1
+
+    def problem(self) -> str:
+        """What is wrong with the sum of all steps; called by all ranks, when the last one has pushed."""
+        return difference(self._sum(), self._steps * self._sent)

@@ -1,8 +1,9 @@
-"""Matrix multiplication by tiles, whose products are added on parameter servers, as in "TensorFlow Doing HPC".
+"""C = A·B, float64 [N, N]: every rank has N / n rows of A and of B, gets all of B, and has as many rows of C.
 
-Each matrix has n × n tiles: C[i, j] is the sum over k of A[i, k] · B[k, j]. Worker k makes the products with its number and
-puts each into the queue of the server that has C[i, j], so that n³ tiles go through queues in a step. Servers add what
-arrives to their tiles of C, and tell all workers when those are complete.
+Beside parameter servers ranks have tiles instead, whose products are added there, as in "TensorFlow Doing HPC". Each matrix
+has n × n tiles: C[i, j] is the sum over k of A[i, k] · B[k, j]. Worker k makes the products with its number and puts each
+into the queue of the server that has C[i, j], so that n³ tiles go through queues in a step. Servers add what arrives to
+their tiles of C, and tell all workers when those are complete.
 """
 
 from __future__ import annotations
@@ -12,7 +13,51 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from harness.kernels.matmul.matrices import Matrices
+from harness.kernels.kernel import Computation
+from harness.kernels.values import difference, drawn
+
+# A number of C is N products and N - 1 sums. A rank holds all of B, and N / n rows of A, B and C.
+SPECIFICATION = Computation(
+    "a product of two matrices that are spread over the ranks",
+    flop=lambda size: 2.0 * size**3 - size**2,
+    bytes_per_rank=lambda size, ranks: 8.0 * (size**2 + 3 * size**2 / ranks),
+    usual=(2048,),
+)
+
+
+class Matrices:
+    """A and B, of ``size`` rows of whole numbers, by blocks of rows: the product is exact, in whatever order."""
+
+    def __init__(self, ranks: int, size: int, seed: int) -> None:
+        self._ranks, self._size, self._seed, self.rows = ranks, size, seed, size // ranks
+
+    def a(self, rank: int) -> np.ndarray:
+        return drawn(self._seed, rank, self.rows, self._size)
+
+    def b(self, rank: int) -> np.ndarray:
+        return drawn(self._seed + 1, rank, self.rows, self._size)
+
+    def problem(self, rank: int, c: np.ndarray) -> str:
+        """Freivalds' check: a wrong number in a row of C makes C·v differ from A·(B·v)."""
+        v = drawn(self._seed, -1 % 2**32, self._size) + 1
+        return difference(c @ v, self.a(rank) @ np.concatenate([self.b(each) @ v for each in range(self._ranks)]))
+
+
+class Body:
+    """One rank's rows of two matrices and of their product."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._fabric, self._matrices = fabric, Matrices(fabric.size, size, seed)
+        self._a, self._b = (fabric.array(block(fabric.rank)) for block in (self._matrices.a, self._matrices.b))
+        self._every = fabric.array(np.zeros((size, size)))
+
+    def step(self) -> None:
+        self._every = self._fabric.allgather(self._b, self._every)
+        self._c = self._a @ self._every
+
+    def problem(self) -> str:
+        """What is wrong with this rank's rows of the product; called by all ranks."""
+        return self._matrices.problem(self._fabric.rank, self._fabric.values(self._c))
 
 
 class Layout:
@@ -38,7 +83,7 @@ class Layout:
         return self._fabric.queue(f"complete_{self._size}_{server}_{rank}", (), server=server)
 
 
-class Body:
+class WorkerBody:
     """One worker: its columns of tiles of A, and its row of tiles of B."""
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:

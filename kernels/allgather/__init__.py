@@ -1,1 +1,0 @@
-"""Allgather: what spreads what each rank has."""

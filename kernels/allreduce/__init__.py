@@ -1,1 +1,0 @@
-"""Allreduce: what averages gradients."""

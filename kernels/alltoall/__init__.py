@@ -1,1 +1,0 @@
-"""All-to-all: every rank has something for every other one."""

@@ -1,0 +1,209 @@
+"""A·x = b by conjugate gradients, float64: every rank has N / n rows of the dense matrix A, and as much of the vectors.
+
+Among ranks, two sums and a vector are gathered in each iteration. Beside parameter servers the first one reduces what
+workers have, as in "TensorFlow Doing HPC": in each iteration it gathers p and returns it to all workers, and twice it adds
+up a number of each, in the order of ranks. Workers put these into three queues, and have one each for what comes back, so
+that an iteration is a single program.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from harness.kernels.kernel import Computation
+from harness.kernels.values import difference
+
+ITERATIONS = 50  # of a step, which solves from the beginning
+DECAY = 0.5  # A[i, j] is this to the power of |i - j|: its condition number is below 9, and 50 iterations are enough
+WITHIN = 1e-10  # of what the solution, and the residual, may differ
+VECTOR, PRODUCT, SQUARE = "p", "pq", "rr"  # what the first server reduces
+State = Dict[str, Any]
+
+
+def nearest(wanted: int, ranks: int) -> int:
+    """With fewer equations than iterations the residual becomes 0, by which the next iteration would divide."""
+    return max(wanted // ranks, -(-ITERATIONS // ranks)) * ranks
+
+
+# As in "TensorFlow Doing HPC" (arXiv:1903.04364) only the products of the matrix with vectors count.
+SPECIFICATION = Computation(
+    f"a solution in {ITERATIONS} iterations, of which each gathers a vector of N numbers and two sums",
+    flop=lambda size: ITERATIONS * 2.0 * size**2,
+    bytes_per_rank=lambda size, ranks: 2 * 8.0 * size**2 / ranks,  # as it is made there is another one
+    nearest=nearest,
+    usual=(4096,),
+)
+
+
+class System:
+    """One rank's rows of A·x = b, of ``size`` equations: dense, symmetric, positive definite.
+
+    The solution is known. Its numbers are whole, from 1 to 16.
+    """
+
+    def __init__(self, rank: int, ranks: int, size: int, seed: int) -> None:
+        self.size, rows = size, size // ranks
+        self.own = slice(rank * rows, (rank + 1) * rows)
+        distance = np.abs(np.arange(size)[self.own, None] - np.arange(size))
+        self.a = DECAY**distance
+        self._exact = np.random.default_rng(seed).integers(1, 17, (size, 1)).astype(np.float64)
+        self.b: np.ndarray = self.a @ self._exact
+
+    def problem(self, x: np.ndarray) -> str:
+        """Whether the residual is as small as it has to be, and the solution known.
+
+        It is the true residual: the recursive one goes on falling whatever the solution is.
+        """
+        residual = difference(self.a @ x, self.b, WITHIN * np.abs(self.b).max())
+        return residual or difference(x, self._exact, WITHIN * np.abs(self._exact).max())
+
+    def problem_of_restart(self, again: np.ndarray, x: np.ndarray) -> str:
+        """Whether what a checkpoint has led to is this rank's part of ``x``, too."""
+        problem = difference(again, x[self.own], WITHIN * np.abs(x).max())
+        return f"after a restart from a checkpoint {problem}" if problem else ""
+
+
+def restored(state: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    """What a checkpoint of ``state`` holds."""
+    with tempfile.TemporaryFile() as file:
+        np.savez(file, **state)  # type: ignore[arg-type]
+        file.seek(0)
+        with np.load(file) as saved:
+            return {name: saved[name] for name in saved.files}
+
+
+class Solver:
+    """One rank's rows of a system. A subclass says how ranks put vectors together and add up numbers.
+
+    ``_array`` makes of NumPy's values what iterations take, ``_values`` the reverse. ``_square`` is the product with itself
+    of a vector of which every rank has a part, ``_gathered`` all of such a vector, and ``_iterate`` carries out
+    ``_iteration``.
+    """
+
+    _array: Callable[[np.ndarray], Any]
+    _values: Callable[[Any], np.ndarray]
+    _square: Callable[[Any], Any]
+    _gathered: Callable[[Any], np.ndarray]
+    _iterate: Callable[..., Sequence[Any]]
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._fabric, self._system = fabric, System(fabric.rank, fabric.size, size, seed)
+        self._a, self._dot = fabric.array(self._system.a), fabric.arithmetic.dot
+
+    def step(self) -> None:
+        self._solved = self._iterated(self._start(), ITERATIONS)
+
+    def problem(self) -> str:
+        """What is wrong with the solution of the last step, or with that after a restart; called by all ranks."""
+        x, half = self._gathered(self._solved["x"]), self._iterated(self._start(), ITERATIONS // 2)
+        saved = restored({name: self._values(array) for name, array in half.items()})
+        state = {name: self._array(values) for name, values in saved.items()}
+        again = self._values(self._iterated(state, ITERATIONS - ITERATIONS // 2)["x"])
+        return self._system.problem(x) or self._system.problem_of_restart(again, x)
+
+    def history(self) -> List[float]:
+        """The residual's norm after each iteration of the last step, relative to that at the beginning."""
+        first, *others = (float(self._values(square)[0]) for square in self._squares)
+        return [float(np.sqrt(square / first)) for square in others]
+
+    def _start(self) -> State:
+        r = self._array(self._system.b)
+        square = self._square(r)
+        self._squares = [square]
+        return {"x": self._array(np.zeros_like(self._system.b)), "r": r, "p": r, "square": square}
+
+    def _iterated(self, state: State, iterations: int) -> State:
+        x, r, p, square = state["x"], state["r"], state["p"], state["square"]
+        for _ in range(iterations):
+            x, r, p, square = self._iterate(x, r, p, square)
+            self._squares.append(square)
+        return {"x": x, "r": r, "p": p, "square": square}
+
+    def _iteration(self, x: Any, r: Any, p: Any, square: Any) -> List[Any]:
+        q = self._a @ self._whole(p)
+        alpha = square / self._sum(PRODUCT, p, q)
+        x, r = x + alpha * p, r - alpha * q
+        after = self._sum(SQUARE, r, r)
+        return [x, r, r + (after / square) * p, after]
+
+    def _whole(self, part: Any) -> Any:
+        """All of a vector of which every rank has a part, within an iteration."""
+        raise NotImplementedError
+
+    def _sum(self, what: str, left: Any, right: Any) -> Any:
+        """The product of two vectors of which every rank has a part: PRODUCT or SQUARE."""
+        raise NotImplementedError
+
+
+class Body(Solver):
+    """A rank among others.
+
+    Sums over ranks are gathered and added up in the same way everywhere, so that all ranks go on with the same numbers.
+    """
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        super().__init__(fabric, size, seed)
+        self._array, self._values, self._iterate = fabric.array, fabric.values, self._iteration
+        self._square = lambda r: self._sum(SQUARE, r, r)
+        self._gathered = lambda part: fabric.values(self._whole(part)).copy()
+        self._every, self._sums = fabric.array(np.zeros((size, 1))), fabric.array(np.zeros(fabric.size))
+        self._ones = fabric.array(np.ones(fabric.size))
+
+    def _whole(self, part: Any) -> Any:
+        self._every = self._fabric.allgather(part, self._every)
+        return self._every
+
+    def _sum(self, what: str, left: Any, right: Any) -> Any:
+        self._sums = self._fabric.allgather(self._dot(left, right), self._sums)
+        return self._dot(self._sums, self._ones)
+
+
+def queues(fabric: Any, size: int, what: str, rank: int) -> Tuple[Any, Any]:
+    """The queue to the first server, and that from it to a rank."""
+    part, whole = ((size // fabric.size, 1), (size, 1)) if what == VECTOR else ((1,), (1,))
+    return fabric.queue(f"{what}_{size}", part), fabric.queue(f"{what}_{size}_to_{rank}", whole)
+
+
+class WorkerBody(Solver):
+    """A worker beside parameter servers. Between its programs vectors are NumPy's."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        super().__init__(fabric, size, seed)
+        self._array = self._values = np.asarray
+        vector, number = self._system.b, np.zeros(1)
+        self._square = fabric.program(lambda r: self._sum(SQUARE, r, r), vector)
+        self._iterate = fabric.program(self._iteration, vector, vector, vector, number)
+        self._gathered = fabric.program(self._whole, vector)
+
+    def _whole(self, part: Any) -> Any:
+        return self._reduced(VECTOR, part)
+
+    def _sum(self, what: str, left: Any, right: Any) -> Any:
+        return self._reduced(what, self._dot(left, right))
+
+    def _reduced(self, what: str, part: Any) -> Any:
+        """What the first server makes of all ranks' parts."""
+        there, back = queues(self._fabric, self._system.size, what, self._fabric.rank)
+        return back.get(after=[there.put(part, self._fabric.rank)])[0]
+
+
+class Reducer:
+    """The first server's part."""
+
+    def __init__(self, fabric: Any, size: int, seed: int) -> None:
+        self._fabric, self._size = fabric, size
+        whats = (VECTOR, PRODUCT, SQUARE) if fabric.rank == 0 else ()
+        self._programs = [fabric.program(partial(self._reduce, what)) for what in whats]
+
+    def loops(self) -> List[Callable[[], Any]]:
+        return self._programs
+
+    def _reduce(self, what: str) -> List[Any]:
+        ranks = range(self._fabric.size)
+        every = queues(self._fabric, self._size, what, 0)[0].gather(len(ranks))
+        whole = every if what == VECTOR else self._fabric.arithmetic.dot(every, np.ones(len(ranks)))
+        return [queues(self._fabric, self._size, what, rank)[1].put(whole) for rank in ranks]

@@ -1,1 +1,0 @@
-"""Conjugate gradients."""

@@ -1,1 +1,0 @@
-"""Incast: what the workers of parameter servers do with their gradients."""

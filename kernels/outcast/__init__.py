@@ -1,1 +1,0 @@
-"""Outcast: how the workers of parameter servers get what they train."""

@@ -1,1 +1,0 @@
-"""Pairs: every rank and every other one, two by two."""

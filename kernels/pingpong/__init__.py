@@ -1,1 +1,0 @@
-"""Ping-pong: a message to another rank and back."""

@@ -1,1 +1,0 @@
-"""Stream: a message that is added to what another process holds."""
