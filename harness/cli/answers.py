@@ -244,9 +244,8 @@ def export(
 ) -> None:
     """Write results for other tools.
 
-    RESULTS are folders with records, CSV files, `reference`, `reference:TEXT`, or names of baselines. mlperf: log lines for
-    tools that read MLPerf logs (not a submission). Installed packages may add formats (entry points of the group
-    `harness.exporters`).
+    RESULTS are folders with records, CSV files, `reference`, `reference:TEXT`, or names of baselines. Installed
+    packages may add formats (entry points of the group `harness.exporters`).
     """
     write = partial(
         exporters.write,

@@ -5,8 +5,7 @@ An exporter is a function that writes results to a binary stream::
     def write(export: Export, stream: IO[bytes]) -> None
 
 It raises InvalidInput, with one line, for what its format has no words for. A package announces its exporters as entry
-points of the group ``harness.exporters``; `harness export` then has a format of that name. harness announces MLPerf's
-itself; tables are always there.
+points of the group ``harness.exporters``; `harness export` then has a format of that name. Tables are always there.
 """
 
 from __future__ import annotations
@@ -33,22 +32,11 @@ TABLES = ("csv", "json", "parquet")
 class Export:
     """What is to be written: at least one result, all trainings and published ones, or all kernels.
 
-    ``file`` is None where it is printed. An exporter that takes long calls ``progress`` with how many results are done, and
-    of how many.
+    ``file`` is None where it is printed.
     """
 
     results: Sequence[Result]
     file: Path | None = None
-    progress: Progress = silent
-
-    def record_files(self, name: str) -> list[str]:
-        """The records of the results. Raises InvalidInput for published ones, of which format ``name`` has no records."""
-        if published := [result for result in self.results if not result.measured]:
-            raise InvalidInput(
-                f"--format {name}: is for records of runs; {published[0].source!r} is published "
-                "(csv, parquet and json take those too)"
-            )
-        return [result.source for result in self.results]
 
 
 def names() -> list[str]:
@@ -97,7 +85,7 @@ def write(
         if not of_kernels and kernels(every):
             which += "; --kernels exports the kernels"
         raise InvalidInput(f"{' '.join(sources)}: no {which}")
-    export(Export(results, file, progress), stream)
+    export(Export(results, file), stream)
     return len(results)
 
 

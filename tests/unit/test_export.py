@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
-import subprocess
-import sys
-import tempfile
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,27 +11,21 @@ from typing import Any
 import pandas
 import pytest
 
-from harness import environments, export, results
+from harness import export, results
 from harness.api import load
 from harness.errors import InvalidInput
 from harness.export import tabular
 from harness.results.frame import OF_TRAININGS, kinds
 from tests import made
-from tests.conftest import ROOT, Harness
+from tests.conftest import Harness
 
 LISTS = ("values", "jobs", "joules_values")
-MLPERF_LOGGING = "mlperf-logging==4.1.68"
 
 
 @pytest.fixture(autouse=True)
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entry points that this checkout declares, whatever was installed of it when."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    points = [f"{name} = {value}" for name, value in project["entry-points"][export.GROUP].items()]
-    folder = tmp_path / "installed" / "harness_declares-1.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "entry_points.txt").write_text("\n".join([f"[{export.GROUP}]", *points]))
-    monkeypatch.syspath_prepend(str(folder.parent))
+def without_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No installed package announces a format."""
+    monkeypatch.setattr(export, "entry_points", lambda group: [])
 
 
 @pytest.fixture
@@ -130,10 +119,10 @@ def test_the_files_suffix_says_which_format_is_meant(harness: Harness, runs: Pat
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "--format is required without --output; one of csv, json, mlperf, parquet"),
+        ((), "--format is required without --output; one of csv, json, parquet"),
         (
             ("-o", "out.xls"),
-            "--output out.xls: --format is required, as the suffix names none of csv, json, mlperf, parquet",
+            "--output out.xls: --format is required, as the suffix names none of csv, json, parquet",
         ),
         (("--format", "parquet"), "--format parquet: is not text; give --output FILE"),
         (("-o", "missing/out.csv"), "missing/out.csv: cannot be written: No such file or directory"),
@@ -147,11 +136,6 @@ def test_what_cannot_be_written_is_refused_in_one_line(
     assert (done.code, done.stdout, done.stderr) == (2, "", f"harness: {complaint}\n")
 
 
-def test_published_measurements_are_no_runs_for_formats_of_runs() -> None:
-    with pytest.raises(InvalidInput, match="is for records of runs; 'CSCS"):
-        written("reference:daint", "mlperf")
-
-
 def test_sources_without_a_result_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no results that have a number \(--all takes those without\)"):
         written(tmp_path, "csv")
@@ -161,78 +145,4 @@ def test_a_file_stays_as_it_was_when_the_export_fails(harness: Harness, runs: Pa
     (tmp_path / "out.csv").write_text("kept")
     assert harness("export", str(runs), "nowhere", "-o", "out.csv").code == 2
     assert (tmp_path / "out.csv").read_text() == "kept"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["installed", "out.csv", "runs"]
-
-
-# --- MLPerf ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def mlperf_parser() -> Any:
-    """The log parser of MLCommons' own compliance checker, from PyPI, kept in the cache of environments."""
-    folder = environments.cache_folder() / "tests" / MLPERF_LOGGING
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            install = ["install", "--quiet", "--no-deps", "--target", f"{temporary}/package", MLPERF_LOGGING]
-            subprocess.run([sys.executable, "-m", "pip", *install], check=True)
-            Path(temporary, "package").rename(folder)
-    sys.path.insert(0, str(folder))
-    try:
-        yield importlib.import_module("mlperf_logging.compliance_checker.mlp_parser.ruleset_510")
-    finally:
-        sys.path.remove(str(folder))
-
-
-def test_mlcommons_own_parser_reads_every_line_and_finds_each_repeats_throughput(
-    runs: Path, mlperf_parser: Any
-) -> None:
-    text = written(runs, "mlperf").decode()
-    parsed, errors = mlperf_parser.parse_generator(io.StringIO(text))
-    assert errors == [] and len(parsed) == len(text.splitlines())
-    found = [line.value["value"]["throughput"] for line in parsed if line.key == "tracked_stats"]
-    assert found == [value for run in results.load([runs]) for value in run.values]
-    assert [line.value["metadata"]["status"] for line in parsed if line.key == "run_stop"] == ["success"] * len(found)
-
-
-def test_mlperf_keys_say_what_was_run(runs: Path, mlperf_parser: Any) -> None:
-    parsed, _ = mlperf_parser.parse_generator(io.StringIO(written(runs, "mlperf").decode()))
-    first = {line.key: line.value["value"] for line in parsed[: [line.key for line in parsed].index("run_stop")]}
-    assert first["submission_benchmark"] == "inception3" and first["submission_platform"] == "daint:gpu"
-    assert (first["number_of_nodes"], first["accelerators_per_node"]) == (2, 0)  # a CPU is no accelerator
-    assert (first["global_batch_size"], first["micro_batch_size"], first["seed"]) == (128, 64, 1)
-    assert (first["opt_name"], first["opt_base_learning_rate"]) == ("sgd", 0.01)
-
-
-def test_mlperf_keys_are_those_of_mlcommons_constants(runs: Path, mlperf_parser: Any) -> None:
-    constants = importlib.import_module("mlperf_logging.mllog.constants")
-    known = {value for name, value in vars(constants).items() if name.isupper()}
-    used = {event["key"] for event in events(written(runs, "mlperf", everything=True))}
-    # The two of MLPerf HPC's rules, and what submitters log their throughput as.
-    assert used - known == {"number_of_nodes", "accelerators_per_node", "tracked_stats"}
-
-
-def test_intervals_of_one_namespace_start_and_end_in_order(runs: Path) -> None:
-    open_runs: set[str] = set()
-    for event in events(written(runs, "mlperf", everything=True)):
-        assert set(event) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
-        if event["event_type"] == "INTERVAL_START":
-            assert event["key"] == "run_start" and event["namespace"] not in open_runs
-            open_runs.add(event["namespace"])
-        elif event["event_type"] == "INTERVAL_END":
-            assert event["key"] == "run_stop"
-            open_runs.remove(event["namespace"])
-    assert not open_runs
-
-
-def test_a_failed_run_is_aborted_and_has_no_throughput(tmp_path: Path) -> None:
-    failed = made.save(tmp_path / "failed", [made.record(status="failed", reason="rank 0 exited with 1")])
-    seen = events(written(failed, "mlperf", everything=True))
-    assert "tracked_stats" not in {event["key"] for event in seen}
-    assert seen[-1]["key"] == "run_stop"
-    assert (seen[-1]["metadata"]["status"], seen[-1]["metadata"]["reason"]) == ("aborted", "rank 0 exited with 1")
-    assert seen[-1]["time_ms"] - seen[0]["time_ms"] == 600_000
-
-
-def events(text: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line.removeprefix(":::MLLOG ")) for line in text.decode().splitlines()]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "runs"]

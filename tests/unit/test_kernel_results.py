@@ -6,13 +6,14 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 
-from harness import api, kernels
+from harness import api, export, kernels
 from harness.analysis.regression import ComparedResults, compare
 from harness.analysis.strong import with_efficiencies
 from harness.core.spec import RunSpec
@@ -546,5 +547,5 @@ def test_what_cannot_be_exported_of_kernels_is_refused(refused: Harness, tmp_pat
     saved(tmp_path / "runs", measured())
     assert "no results that have a number" in refused("export", "runs", "--format", "csv").stderr
     assert "--kernels exports the kernels" in refused("export", "runs", "--format", "csv").stderr
-    done = refused("export", "runs", "--format", "mlperf", "--kernels")
-    assert done.code == 2 and "--format mlperf: is not for kernels; csv, json and parquet are" in done.stderr
+    with pytest.raises(InvalidInput, match="--format prom: is not for kernels; csv, json and parquet are"):
+        export.write([str(tmp_path / "runs")], "prom", BytesIO(), of_kernels=True)
