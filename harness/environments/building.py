@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,12 +124,13 @@ def _stream(
     words = [str(word) for word in argv]
     log.write(f"$ {' '.join(words)}\n")
     output: list[str] = []
-    news = None
-    # A process group, so that one signal ends pip with its compilers. A pipe and not the log itself for the output, so
-    # that pip fails at its next line once this process was killed.
     process = None
     try:
-        with _signals_later():
+        # Signals wait while it is started: whoever is interrupted then does not know yet whom to kill. A process group, so
+        # that one signal ends pip with its compilers. A pipe and not the log itself for the output, so that pip fails at
+        # its next line once this process was killed.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        try:
             process = subprocess.Popen(
                 words,
                 env=environ,
@@ -142,15 +142,16 @@ def _stream(
                 pass_fds=[descriptor],
                 process_group=0,
             )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert process.stdout
         with process.stdout:
             for line in process.stdout:
                 output.append(line.strip())
                 log.write(line)
                 log.flush()
-                before, news = news, describe(line, news) or news
-                if news and news != before:
-                    progress(news)
+                if _NEWS.match(line):
+                    progress(textwrap.shorten(line, 100, placeholder=" …"))
             code = process.wait()
     except BaseException:
         if process:
@@ -159,26 +160,6 @@ def _stream(
             process.wait()
         raise
     return [*output, ending(code)] if code else None
-
-
-@contextlib.contextmanager
-def _signals_later() -> Iterator[None]:
-    """While a process is started, signals wait: whoever is interrupted meanwhile does not know yet whom to kill."""
-    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
-        yield
-        return
-    came: list[int] = []
-    handled = [
-        number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if callable(signal.getsignal(number))
-    ]
-    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in handled}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
 
 
 _PROBE_MARK = "harness-probe:"  # frameworks print to stdout too
@@ -255,16 +236,8 @@ def ending(code: int) -> str:
 
 # --- what pip and the compilers print, for the person who waits or has to mend it --------------------------------------
 
-_FILE = r"(?:\S*/)?(?P<name>[\w.]+)-(?P<version>[^-\s/]+)\S*"  # a wheel's name, with or without the place it is in
-_NEWS = [
-    (re.compile(r"Collecting (?P<name>[\w.-]+)"), "looking for {name}"),
-    (re.compile(rf"Downloading {_FILE} \((?P<size>.+)\)"), "downloading {name} {version} ({size})"),
-    (re.compile(rf"(?:Using cached|Processing) {_FILE}"), "found {name} {version}"),
-    (re.compile(r"Building wheel for (?P<name>[\w.-]+)(?!.*(finished|still running))"), "compiling {name}"),
-    (re.compile(r"WARNING: Retrying \("), "the package index does not answer, pip tries again"),
-]
-
-_PERCENT = re.compile(r"\[ *(?P<percent>\d+)%\] (Building|Linking) ")  # make, from CMake
+# How the lines begin that say what pip is at.
+_NEWS = re.compile(r"\s*(Collecting|Downloading|Processing|Using cached|Building wheel|Installing|WARNING: Retrying) ")
 
 _HINTS = {
     r"ensurepip is not available|No module named venv|Python\.h: No such file": "Python {version} comes without some of "
@@ -281,17 +254,6 @@ _COMPILE_ERROR = re.compile(
     r"\S+: (fatal |internal compiler )?error: |nvcc (error|fatal) *:|.*undefined reference to |\S*\bld: (?!.*warning)"
 )
 _MOST_WORDS = 12
-
-
-def describe(line: str, before: str | None = None) -> str | None:
-    """What a line of pip's output means to somebody who waits, None if nothing. ``before`` is the last such news."""
-    line = line.strip()
-    if line.startswith("Installing collected packages:"):
-        return f"installing {line.count(',') + 1} packages"
-    if done := _PERCENT.match(line):  # a package's make does not say which package it compiles: pip said it before
-        what = before.partition(":")[0] if before and before.startswith("compiling") else "compiling"
-        return f"{what}: {done['percent']} %"
-    return next((text.format(**match.groupdict()) for news, text in _NEWS if (match := news.match(line))), None)
 
 
 def reason(output: Sequence[str], version: str) -> str:

@@ -21,7 +21,7 @@ from harness import environments
 from harness.cli.common import signals_interrupt
 from harness.core.backend import backend
 from harness.environments import EnvironmentProblem, EnvironmentSpec, Run
-from harness.environments.building import CheckReport, build, check, describe, last_words, lock, matches, reason
+from harness.environments.building import CheckReport, build, check, last_words, lock, matches, reason
 from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
 from harness.errors import RunFailed
 from tests.conftest import PATIENCE_S, Clock, Harness, shell_program
@@ -62,7 +62,7 @@ def builder(spec: EnvironmentSpec) -> subprocess.Popen[str]:
 def builder_stopped_inside_pip(spec: EnvironmentSpec, by: signal.Signals) -> None:
     process = builder(spec)
     assert process.stdout
-    next(line for line in process.stdout if line.startswith(("found", "looking for")))
+    next(line for line in process.stdout if line.startswith(("Collecting", "Processing")))
     process.send_signal(by)
     process.wait()
 
@@ -95,7 +95,7 @@ def test_built_environment_is_ready_and_checked_and_what_post_build_remarks_is_t
     assert environments.status(spec) == "ready"
     assert environments.require(spec) == environments.python(spec) == folder / "bin" / "python"
     assert news[0].startswith("creating six-cpu-")
-    assert "installing 1 packages" in news
+    assert "Installing collected packages: six" in news
     assert remark in news and f"\n{remark}\n" in folder.with_name(f"{folder.name}.log").read_text()
     assert news[-1].startswith("ready in")
     assert not any("WARNING" in line for line in news)
@@ -130,7 +130,7 @@ def test_site_packages_on_the_pythonpath_do_not_count_as_installed(
 def test_of_two_concurrent_builders_one_installs_and_the_other_waits(tiny: EnvironmentSpec) -> None:
     outputs = [process.communicate()[0] for process in [builder(tiny), builder(tiny)]]
     assert environments.status(tiny) == "ready"
-    assert sorted(("installing 1 packages" in out, "waiting: another process" in out) for out in outputs) == [
+    assert sorted(("Installing collected" in out, "waiting: another process" in out) for out in outputs) == [
         (False, True),
         (True, False),
     ]
@@ -226,7 +226,7 @@ def test_unreachable_index_is_named_as_the_reason(tmp_path: Path, monkeypatch: p
     news: list[str] = []
     with pytest.raises(RunFailed, match="the package index did not answer"):
         build(requiring(tmp_path, "six==1.17.0"), news.append)
-    assert "the package index does not answer, pip tries again" in news
+    assert any(line.startswith("WARNING: Retrying") for line in news)
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path) -> Non
     first, *rest = str(failure.value).splitlines()
     assert re.fullmatch(r"six-cpu-\w+ \(Python .*\): .*answer.* \(log: .*\.log\)", first)
     assert len(rest) == 1 and re.match(r"    answer\.cc:1:\d+: error: .unknown. was not declared", rest[0])
-    assert "compiling answer" in news
+    assert any(line.startswith("Building wheel for answer") for line in news)
 
 
 @pytest.mark.slow
@@ -623,39 +623,6 @@ def test_local_label_meets_a_pin_without_one() -> None:
     assert not matches("2.13.0", "2.13.0+cpu")
     assert not matches("2.13.1", "2.13.0")
     assert not matches(None, "2.13.0")
-
-
-@pytest.mark.parametrize(
-    ("line", "news"),
-    [
-        ("Collecting grpcio<2.0,>=1.24.3 (from tensorflow-cpu==2.21.0)", "looking for grpcio"),
-        (
-            "  Downloading https://host/p/torch-2.13.0+cpu-cp311-cp311.whl (260 MB)",
-            "downloading torch 2.13.0+cpu (260 MB)",
-        ),
-        ("  Downloading grpcio-1.85.1-cp311-cp311.whl (7.4 MB)", "downloading grpcio 1.85.1 (7.4 MB)"),
-        ("Processing /wheels/ml_dtypes-0.6.0-cp311-cp311.whl (from -r r.txt (line 1))", "found ml_dtypes 0.6.0"),
-        ("Installing collected packages: namex, libclang, six", "installing 3 packages"),
-        ("WARNING: Location 'file:///x/six/' is ignored: it is neither a file nor a directory.", None),
-    ],
-)
-def test_progress_is_what_a_waiting_person_wants_to_know(line: str, news: str | None) -> None:
-    assert describe(line) == news
-
-
-def test_progress_of_a_compilation_is_the_package_and_its_percentage() -> None:
-    said: list[str | None] = [None]
-    for line in [
-        "  Building wheel for horovod (setup.py): started",
-        "  -- Detecting CXX compile features - done",
-        "  [  1%] Building CXX object gloo/algorithm.cc.o",
-        "  cd /build && /usr/bin/c++ -c algorithm.cc",
-        "  [ 42%] Linking CXX static library libgloo.a",
-        "  [ 42%] Built target gloo",
-    ]:
-        said.append(describe(line, said[-1]) or said[-1])
-    assert list(dict.fromkeys(said)) == [None, "compiling horovod", "compiling horovod: 1 %", "compiling horovod: 42 %"]
-    assert describe("Building wheel for horovod (setup.py): finished with status 'done'") is None
 
 
 @pytest.mark.parametrize(
