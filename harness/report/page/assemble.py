@@ -1,9 +1,10 @@
 """From results to the sections of a report."""
 
 import math
+import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from harness import __version__
 from harness.analysis import fastest, scaling
@@ -19,7 +20,7 @@ from harness.report.page import (
     run_figures,
     tables,
 )
-from harness.report.page.document import Answer, Link, Page, Section
+from harness.report.page.document import TEMPLATES, Answer, Link, Page, PageTable, Section
 from harness.report.page.figures import Facets, Figure, Series
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
@@ -29,6 +30,7 @@ from harness.results.sources import kernels as kernels_of
 from harness.results.sources import trainings
 
 SHOWN_ANSWERS = 24
+SECTIONS = tomllib.loads((TEMPLATES / "sections.toml").read_text(encoding="utf-8"))
 
 
 def page(
@@ -81,11 +83,7 @@ def _counted(runs: Sequence[Result]) -> str:
 
 
 def _kernels(of_kernels: Sequence[Result]) -> Section:
-    words = (
-        "What transports and arithmetic do by themselves, without training. Bars are 95 % confidence intervals of the "
-        "repeats; the bandwidth of the bus is comparable between kernels and with the rate of a link."
-    )
-    return Section("kernels", "Kernels", [words], kernel_figures.of(of_kernels), [tables.kernels(of_kernels)])
+    return _section("kernels", kernel_figures.of(of_kernels), [tables.kernels(of_kernels)])
 
 
 def sections(runs: Sequence[Result]) -> list[Section]:
@@ -94,110 +92,51 @@ def sections(runs: Sequence[Result]) -> list[Section]:
     curves = scaling.curves(completed)
     races = fastest.races(completed, curves)
     drawn = lines.of(runs, curves, races)
-    nothing = f"None of the {len(runs):,} runs has a number, so there is nothing to draw. The reasons are below."
     histories = run_figures.history(completed)
+    overheads = [*curve_figures.io_overhead(drawn), *curve_figures.both_data(drawn)]
     every = [
-        Section(
-            "throughput",
-            "Throughput",
-            [
-                "Images per second of all workers, on the best configuration at each size. Bars are 95 % confidence "
-                "intervals of jobs or, with one job, of its repeats, dashed grey lines ideal scaling from each curve's "
-                "smallest size; hollow markers are published "
-                "results.",
-                lines.usual_terms(drawn),
-            ],
-            curve_figures.growth(drawn, "weak"),
-        ),
-        Section(
-            "efficiency",
-            "Scaling efficiency",
-            [
-                "Throughput per worker, relative to the size that the axis names. Arrows stand where a curve or interval "
-                "leaves the axes."
-            ],
-            curve_figures.efficiencies(drawn, races),
-        ),
-        Section(
-            "speedup",
-            "Speedup",
-            ["As the report of 2017 shows it, on linear axes, where ideal scaling is a straight line."],
-            curve_figures.speedups(drawn, races),
-        ),
-        Section(
-            "strong-scaling",
-            "Strong scaling",
-            ["The global batch stays the same, so the batch per device shrinks as workers are added."],
-            curve_figures.growth(drawn, "strong"),
-        ),
-        Section(
-            "ps-sweep",
-            "Number of parameter servers",
-            ["Images per second with each number of servers that was tried, at each size. The best one is marked."],
-            curve_figures.ps_sweeps(drawn),
-            [tables.ps_search(drawn)],
-        ),
+        _section("throughput", curve_figures.growth(drawn, "weak"), words=[lines.usual_terms(drawn)]),
+        _section("efficiency", curve_figures.efficiencies(drawn, races)),
+        _section("speedup", curve_figures.speedups(drawn, races)),
+        _section("strong-scaling", curve_figures.growth(drawn, "strong")),
+        _section("ps-sweep", curve_figures.ps_sweeps(drawn), [tables.ps_search(drawn)]),
         _model(runs, drawn),
-        Section(
-            "io-overhead",
-            "I/O overhead",
-            ["How much of the throughput is lost when images are read from files instead of memory."],
-            [*curve_figures.io_overhead(drawn), *curve_figures.both_data(drawn)],
-            [tables.io_overheads(curve_figures.overheads(drawn))],
-        ),
-        Section(
-            "steps",
-            "Step times by rank",
-            [
-                "How long the steps of each rank took in the best run of the largest size of each curve. "
-                "A rank that stands out holds up all others."
-            ],
-            run_figures.steps(drawn),
-        ),
-        Section(
-            "energy",
-            "Energy",
-            [
-                "Images per second against joules per image, which counters of nodes measured in the window of each run. "
-                "Figures with different counters cannot be compared: one may cover a package, another one a whole node."
-            ],
-            energy_figures.rates_and_joules(completed),
-            [tables.energy(runs)],
-        ),
+        _section("io-overhead", overheads, [tables.io_overheads(curve_figures.overheads(drawn))]),
+        _section("steps", run_figures.steps(drawn)),
+        _section("energy", energy_figures.rates_and_joules(completed), [tables.energy(runs)]),
         _slower(histories, completed),
-        Section(
-            "history",
-            "History",
-            [
-                f"Measurements that were done in at least {run_figures.HISTORY_RUNS} jobs, the "
-                f"{run_figures.SHOWN_HISTORIES} that were done most often. Vertical lines are changes of the level, as "
-                "harness history finds them."
-            ],
-            histories,
-        ),
-        Section("points", "All points", tables=[tables.points(drawn)]),
-        Section("without-number", "Runs without a number", tables=[tables.without_number(runs)]),
-        Section("runs", "All runs", tables=[tables.all_runs(runs)]),
+        _section("history", histories),
+        _section("points", tables=[tables.points(drawn)]),
+        _section("without-number", tables=[tables.without_number(runs)]),
+        _section("runs", tables=[tables.all_runs(runs)]),
     ]
-    for number, section in enumerate(every):
-        figures = [figure for figure in section.figures if figure.series]
-        every[number] = replace(section, figures=figures, tables=[table for table in section.tables if table.rows])
     shown = [section for section in every if section.figures or section.tables or section.links]
     if not completed:
+        nothing = f"None of the {len(runs):,} runs has a number, so there is nothing to draw. The reasons are below."
         return [Section("nothing", "No results", [nothing]), *shown]
     verdict = verdicts.verdict(completed)
     return [_answer(completed, verdict, races, shown), _verdict(verdict), *shown]
 
 
+def _section(
+    name: str,
+    figures: Sequence[Figure] = (),
+    tables: Sequence[PageTable] = (),
+    words: Sequence[str] = (),
+    lists: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Section:
+    """A section with its title and words in ``sections.toml``; figures and tables that show nothing are left out."""
+    about = SECTIONS[name]
+    first = about.get("words", "").format(runs=run_figures.HISTORY_RUNS, histories=run_figures.SHOWN_HISTORIES)
+    drawn = [figure for figure in figures if figure.series]
+    filled = [table for table in tables if table.rows]
+    return Section(name, about["title"], [first, *words], drawn, filled, lists=lists)
+
+
 def _model(runs: Sequence[Result], drawn: Sequence[lines.Line]) -> Section:
     groups, left_out = modelled.explained(runs, drawn)
-    paragraphs = [
-        "A law of the step, fitted to the results on this page: each pass takes as long as its compute, or as the network "
-        "needs for what queues at the fullest server or in the allreduce. Hollow markers are published results."
-    ]
-    if left_out:
-        shown = f"Of all systems and transports the {len(groups)} with most sizes are shown"
-        paragraphs.append(f"{shown}; left out: {'; '.join(left_out)}.")
+    shown = f"Of all systems and transports the {len(groups)} with most sizes are shown"
+    words = [f"{shown}; left out: {'; '.join(left_out)}."] if left_out else []
     lists: dict[str, Sequence[str]] = {
         "Misfit": [
             f"{group.name}: {group.fit.misfit.contradiction}." for group in groups if group.fit.misfit.contradiction
@@ -205,8 +144,7 @@ def _model(runs: Sequence[Result], drawn: Sequence[lines.Line]) -> Section:
         "What bounds each at its largest size": [f"{group.name}: {group.said}" for group in groups],
         **{f"Parameters of {group.name}": parameters(group.fit) for group in groups},
     }
-    fits = [tables.fits(groups)]
-    return Section("model", "Why it scales as it does", paragraphs, model_figures.of(groups), fits, lists=lists)
+    return _section("model", model_figures.of(groups), [tables.fits(groups)], words, lists)
 
 
 def _answer(
