@@ -114,8 +114,6 @@ def _some(hosts: Sequence[str]) -> str:
 
 def derive(repeats: Sequence[Read], images: int) -> Energy:
     """Joules per image over the ``images`` of a window; nothing where no rank was to read a counter."""
-    if not any(repeat.readers for repeat in repeats):
-        return Energy()
     joules, notes = _of_all(repeats)
     values = {kind: [each / images for each in its] for kind, its in joules.items()}
     covers, total = _sum(values)
@@ -128,8 +126,6 @@ def derive(repeats: Sequence[Read], images: int) -> Energy:
 
 def used(windows: Sequence[Read]) -> Used:
     """The joules of each of ``windows``; nothing where no rank was to read a counter."""
-    if not any(window.readers for window in windows):
-        return Used()
     values, notes = _of_all(windows)
     covers, total = _sum(values)
     return Used(covers=covers, joules=total, notes=notes)

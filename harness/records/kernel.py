@@ -69,8 +69,7 @@ class KernelRank(AnyRank):
     sizes: list[SizeTimes]
 
 
-class KernelRepeat(AnyRepeat[KernelRank]):
-    """One repeat of a kernel."""
+KernelRepeat = AnyRepeat[KernelRank]
 
 
 class SizeFigures(Frozen):

@@ -40,8 +40,7 @@ class ProgramRank(AnyRank):
     interfaces: dict[str, Moved]
 
 
-class LaunchRepeat(AnyRepeat[ProgramRank]):
-    """One start of the program; of one that failed there are no checks."""
+LaunchRepeat = AnyRepeat[ProgramRank]  # one start of the program; of one that failed there are no checks
 
 
 class LaunchRecord(AnyRecord):

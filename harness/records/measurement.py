@@ -63,8 +63,7 @@ class Rank(WatchedRank):
     warmup_steps: int | None = None
 
 
-class Repeat(AnyRepeat[Rank]):
-    """One repeat of a measurement of img/s."""
+Repeat = AnyRepeat[Rank]
 
 
 class WindowSeen(Seen):
