@@ -97,10 +97,5 @@ class PmixWorld:
                 words = last_line(self._log.read_text(errors="replace"))
                 raise RunFailed(f"Open MPI's PMIx server names no ranks: {words}")
             time.sleep(POLL_S)
-        return [_variables(file.read_bytes()) for file in files]
-
-
-def _variables(noted: bytes) -> dict[str, str]:
-    """What ``env -0`` has printed."""
-    lines = (line.partition("=") for line in noted.decode(errors="surrogateescape").split("\0"))
-    return {name: value for name, _, value in lines if name}
+        texts = (file.read_bytes().decode(errors="surrogateescape") for file in files)
+        return [dict(line.split("=", 1) for line in text.split("\0") if line) for text in texts]

@@ -32,7 +32,7 @@ from harness.sites import config
 from harness.sites import site as sites
 from harness.sites.file import WITH_HOSTS, duration_s
 from harness.sites.site import Site
-from harness.worker import place
+from harness.worker.agent import seating
 
 DEFAULT_OUTPUT = Path("runs")
 SITE_VARIABLE = "HARNESS_SITE"
@@ -330,8 +330,8 @@ def _check_lengths(plan: LaunchPlan, nodes: int) -> None:
     """Refuse a program whose place in the run would not fit into a variable or an argument. Raises InvalidInput."""
     fields, count = plan.as_dict(), len(plan.processes)
     for process in (fields["processes"][0], fields["processes"][-1]):
-        texts = [(name, f"{name}={value}") for name, value in place.variables(fields, process).items()]
-        texts += [("an argument", word) for word in place.arguments(fields, process)]
+        texts = [(name, f"{name}={value}") for name, value in seating.variables(fields, process).items()]
+        texts += [("an argument", word) for word in seating.arguments(fields, process)]
         for name, text in texts:
             if (length := len(os.fsencode(text))) > MOST_BYTES:
                 raise InvalidInput(

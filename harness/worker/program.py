@@ -24,8 +24,7 @@ import bootstrap  # noqa: F401
 
 from harness.files import end_of
 from harness.worker import machine, proc
-from harness.worker.agent.seating import folder_of, name_of, plan_of
-from harness.worker.place import HOLDING, arguments, variables
+from harness.worker.agent.seating import HOLDING, arguments, folder_of, name_of, plan_of, variables
 from harness.worker.process import LAUNCHER, PR_SET_PDEATHSIG, Events, end_with_launcher, parser
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: processes whose parent has died become this process's children

@@ -12,7 +12,6 @@ from harness.analysis import verdict as verdicts
 from harness.core.text import interval, percent, plural
 from harness.report.page import (
     curve_figures,
-    energy_figures,
     kernel_figures,
     lines,
     model_figures,
@@ -103,7 +102,7 @@ def sections(runs: Sequence[Result]) -> list[Section]:
         _model(runs, drawn),
         _section("io-overhead", overheads, [tables.io_overheads(curve_figures.overheads(drawn))]),
         _section("steps", run_figures.steps(drawn)),
-        _section("energy", energy_figures.rates_and_joules(completed), [tables.energy(runs)]),
+        _section("energy", run_figures.rates_and_joules(completed), [tables.energy(runs)]),
         _slower(histories, completed),
         _section("history", histories),
         _section("points", tables=[tables.points(drawn)]),

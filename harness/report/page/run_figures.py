@@ -1,15 +1,17 @@
-"""Figures of single runs: how long each rank's steps took, and the same measurement over time."""
+"""Figures of single runs: how long each rank's steps took, the same measurement over time, and img/s against joules."""
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import numpy
 import pandas
 
 from harness.analysis import history as changes
-from harness.core.text import minute
+from harness.analysis.scaling import grouped
+from harness.core.text import minute, plural
 from harness.records.measurement import Record
 from harness.report.page.figures import (
     Axis,
@@ -23,7 +25,7 @@ from harness.report.page.figures import (
     slug,
     throughput,
 )
-from harness.report.page.lines import Line
+from harness.report.page.lines import Line, look
 from harness.results.result import Result
 
 SHOWN_RECORDS = 24
@@ -188,3 +190,39 @@ def slower(figures: Sequence[Figure]) -> list[tuple[str, str, Figure]]:
     """When histories became slower, by how much, and which: the latest change first."""
     drops = [(time, word, figure) for figure in figures for time, word in figure.marks if word.startswith("-")]
     return sorted(drops, key=lambda drop: drop[0], reverse=True)
+
+
+def rates_and_joules(completed: Sequence[Result]) -> list[Figure]:
+    """A point for each run whose energy was measured; what joules cover is never mixed within a figure."""
+    measured = [run for run in completed if run.energy]
+    return [_joules(runs) for _, runs in grouped(measured, attrgetter("system", "model", "data", "energy"))]
+
+
+def _joules(runs: Sequence[Result]) -> Figure:
+    """The figure of runs that are alike in system, model, data and what their joules cover."""
+    covers = runs[0].energy
+    series = []
+    for contender, alike in grouped(runs, attrgetter("backend", "framework", "transport")):
+        name = " ".join(filter(None, contender))
+        spots = [_joules_spot(name, run) for run in alike]
+        series.append(Series(name, "accent", spots, look(*contender), Facets.of_runs(*alike)))
+    what = f"{runs[0].system}, {panel_name(runs[0].model, runs[0].data)}, {covers}"
+    return Figure(
+        name=slug("energy", what),
+        title=f"Energy, {what}",
+        choice=what,
+        x=Axis(f"J/img of {covers}", "linear"),
+        y=Axis("img/s", "linear", from_zero=True),
+        series=series,
+        note="A run is the better the further it is to the upper left.",
+    )
+
+
+def _joules_spot(name: str, run: Result) -> Spot:
+    hover = (
+        f"{name}, {plural(run.workers, 'worker')}",
+        f"{throughput(run.img_per_s)} img/s, {run.joules:.3g} J/img",
+        *filter(None, (run.software, run.energy_note)),
+        run.source,
+    )
+    return Spot(run.joules, run.img_per_s, hover=hover, source=run.source)

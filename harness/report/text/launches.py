@@ -8,7 +8,7 @@ from typing import Any
 from harness.core.text import duration, listed
 from harness.records.launch import LaunchRecord, moved
 from harness.running.run import Run
-from harness.worker import place
+from harness.worker.agent import seating
 
 
 def processes(run: Run) -> list[dict[str, Any]]:
@@ -19,7 +19,7 @@ def processes(run: Run) -> list[dict[str, Any]]:
     plan = run.plan.as_dict()
     return [
         {name: process[name] for name in ("index", "role", "rank", "host")}
-        | {"argv": place.arguments(plan, process), "env": process["env"] | place.variables(plan, process)}
+        | {"argv": seating.arguments(plan, process), "env": process["env"] | seating.variables(plan, process)}
         for process in plan["processes"]
     ]
 

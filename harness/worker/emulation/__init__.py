@@ -21,7 +21,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from harness import models
 from harness.worker.job import Job
@@ -172,14 +172,9 @@ def link_limit(interface: str) -> Optional[float]:
 
 def _segments() -> Tuple[int, int]:
     """TCP segments that were sent and sent again in this network namespace (RFC 1213's tcpOutSegs and tcpRetransSegs)."""
-    with suppress(OSError, KeyError):
-        counts = dict(_pairs(Path("/proc/self/net/snmp").read_text()))
-        return int(counts["Tcp:OutSegs"]), int(counts["Tcp:RetransSegs"])
+    with suppress(OSError, KeyError, ValueError):
+        lines = Path("/proc/self/net/snmp").read_text().splitlines()
+        names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+        counts = dict(zip(names, values))
+        return int(counts["OutSegs"]), int(counts["RetransSegs"])
     return 0, 0
-
-
-def _pairs(text: str) -> Iterator[Tuple[str, str]]:
-    """The table's lines come in pairs: names, then values, both after the name of the protocol."""
-    lines = [line.split() for line in text.splitlines()]
-    for (protocol, *names), (_, *values) in zip(lines[::2], lines[1::2]):
-        yield from ((protocol + name, value) for name, value in zip(names, values))
