@@ -14,13 +14,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from harness.errors import InvalidInput, error_in_one_line
-from harness.models.layers import ModelSpecification, scaled
+from harness.models.layers import ModelSpecification
 
 GROUP = "harness.models"
 
@@ -34,13 +35,13 @@ def names() -> List[str]:
 
 
 def specification(name: str, bytes_scale: float = 1.0) -> ModelSpecification:
-    """The model's layers, tensors and sizes, ``scaled``. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
+    """The model's layers, tensors and sizes, with that scale. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
     package = _package(name)
     try:
         loaded: ModelSpecification = importlib.import_module(f"{package}.specification").SPECIFICATION
     except Exception as error:  # whatever somebody else's module does when it is imported
         raise UnknownModel(f"model {name!r} does not load: {error_in_one_line(error)}") from None
-    return scaled(loaded, bytes_scale)
+    return loaded if bytes_scale == 1 else replace(loaded, scale=bytes_scale)
 
 
 def definition(name: str, framework: str) -> Callable[..., Any]:

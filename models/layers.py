@@ -14,7 +14,7 @@ server, as the two are equally long.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
 
@@ -144,6 +144,10 @@ class ModelSpecification:
 
     Without ``norm`` the convolutions have biases. The layers leave ``features`` channels. ``image_size`` is the published
     input, ``smallest_image`` the least that leaves every layer a pixel (pixels per side).
+
+    With a ``scale`` below 1 each tensor has that share of its elements, at least one, and no other shape than that number.
+    Only an emulated device can train such a model: it says how long layers take, and what they exchange, but not what they
+    compute.
     """
 
     name: str
@@ -154,10 +158,19 @@ class ModelSpecification:
     layers: Tuple[Layer, ...]
     features: int
     num_classes: int
+    scale: float = 1.0
 
     @cached_property
     def tensors(self) -> Tuple[Tensor, ...]:
         """What is trained, in creation order."""
+        if self.scale == 1:
+            return self.whole_tensors
+        elements = [max(1, round(tensor.elements * self.scale)) for tensor in self.whole_tensors]
+        return tuple(replace(tensor, shape=(count,)) for tensor, count in zip(self.whole_tensors, elements))
+
+    @cached_property
+    def whole_tensors(self) -> Tuple[Tensor, ...]:
+        """The tensors without a scale."""
         return (
             *(tensor for convolution in self.convolutions for tensor in convolution.tensors(self.norm)),
             Tensor("dense.kernel", (self.features, self.num_classes), "small_normal"),
@@ -166,7 +179,8 @@ class ModelSpecification:
 
     @cached_property
     def statistics(self) -> Tuple[Tensor, ...]:
-        return tuple(tensor for convolution in self.convolutions for tensor in convolution.statistics(self.norm))
+        convolutions = self.convolutions if self.scale == 1 else ()
+        return tuple(tensor for convolution in convolutions for tensor in convolution.statistics(self.norm))
 
     @property
     def convolutions(self) -> Tuple[Convolution, ...]:
@@ -179,10 +193,13 @@ class ModelSpecification:
         return sizes.pixels
 
     def multiply_adds(self, image_size: int) -> Tuple[int, ...]:
-        """Multiply-adds of a forward pass over one image, tensor by tensor. Batch norms and biases count as none."""
+        """Multiply-adds of a forward pass over one image, tensor by tensor. Batch norms and biases count as none.
+
+        They are those of whole tensors: bytes are scaled, time is not.
+        """
         uses = {f"{layer.name}.conv.kernel": pixels for layer, pixels in self.pixels(image_size).items()}
         uses["dense.kernel"] = 1  # how often each element of a kernel is multiplied with
-        return tuple(tensor.elements * uses.get(tensor.name, 0) for tensor in self.tensors)
+        return tuple(tensor.elements * uses.get(tensor.name, 0) for tensor in self.whole_tensors)
 
     @property
     def parameters(self) -> int:
@@ -192,43 +209,6 @@ class ModelSpecification:
     def bytes(self) -> int:
         """The size of all trainable tensors as float32: what a gradient exchange moves."""
         return sum(tensor.bytes for tensor in self.tensors)
-
-
-@dataclass(frozen=True)
-class ScaledSpecification(ModelSpecification):
-    """A model each of whose tensors has ``scale`` of its elements, at least one, and no other shape than that number.
-
-    Only an emulated device can train it: it says how long layers take, and what they exchange, but not what they compute.
-    """
-
-    scale: float = 1.0
-
-    @cached_property
-    def whole(self) -> ModelSpecification:
-        return ModelSpecification(**{part.name: getattr(self, part.name) for part in fields(ModelSpecification)})
-
-    @cached_property
-    def tensors(self) -> Tuple[Tensor, ...]:
-        def shape(tensor: Tensor) -> Tuple[int]:
-            return (max(1, round(tensor.elements * self.scale)),)
-
-        return tuple(Tensor(tensor.name, shape(tensor), tensor.initial) for tensor in self.whole.tensors)
-
-    @cached_property
-    def statistics(self) -> Tuple[Tensor, ...]:
-        return ()
-
-    def multiply_adds(self, image_size: int) -> Tuple[int, ...]:
-        """Those of the whole tensors: bytes are scaled, time is not."""
-        return self.whole.multiply_adds(image_size)
-
-
-def scaled(specification: ModelSpecification, scale: float) -> ModelSpecification:
-    """``specification`` with ``scale`` of the bytes of each tensor."""
-    if scale == 1:
-        return specification
-    its_own = {part.name: getattr(specification, part.name) for part in fields(ModelSpecification)}
-    return ScaledSpecification(**its_own, scale=scale)
 
 
 class Layers(Generic[Images]):
