@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER, Communication
+from harness.kernels.kernel import NUMBER, communication
 from harness.kernels.values import difference, message
 
 # A rank receives all slices but its own.
-SPECIFICATION = Communication(
+SPECIFICATION = communication(
     "each rank gets the slices of all ranks", bus=lambda ranks, servers: (ranks - 1) / ranks, slices=True
 )
 

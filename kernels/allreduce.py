@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.kernels.kernel import NUMBER, Communication
+from harness.kernels.kernel import NUMBER, communication
 from harness.kernels.values import difference, message
 
 # The least that a rank has to send: each of its n parts of S / n once to be summed, and each sum once, but for its own.
-SPECIFICATION = Communication(
+SPECIFICATION = communication(
     "each rank's message is replaced by the sum of all ranks'", bus=lambda ranks, servers: 2 * (ranks - 1) / ranks
 )
 

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from harness.kernels.kernel import Computation
+from harness.kernels.kernel import Kernel
 from harness.kernels.values import difference
 
 ITERATIONS = 50  # of a step, which solves from the beginning
@@ -30,11 +30,11 @@ def nearest(wanted: int, ranks: int) -> int:
 
 
 # As in "TensorFlow Doing HPC" (arXiv:1903.04364) only the products of the matrix with vectors count.
-SPECIFICATION = Computation(
+SPECIFICATION = Kernel(
     f"a solution in {ITERATIONS} iterations, of which each gathers a vector of N numbers and two sums",
-    flop=lambda size: ITERATIONS * 2.0 * size**2,
-    bytes_per_rank=lambda size, ranks: 2 * 8.0 * size**2 / ranks,  # as it is made there is another one
-    nearest=nearest,
+    size=nearest,
+    work=lambda size: ITERATIONS * 2.0 * size**2,
+    memory=lambda size, ranks: 2 * 8.0 * size**2 / ranks,  # as it is made there is another one
     usual=(4096,),
 )
 

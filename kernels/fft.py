@@ -13,7 +13,7 @@ from typing import Any, Callable, List
 
 import numpy as np
 
-from harness.kernels.kernel import Computation
+from harness.kernels.kernel import Kernel
 from harness.kernels.values import difference, drawn
 
 FEW = 1 << 16  # so many numbers NumPy transforms to compare with; of more, random ones are summed up one by one
@@ -31,11 +31,11 @@ def nearest(wanted: int, ranks: int) -> int:
 
 # Three transpositions move all numbers each, transforms along both dimensions lie between them (Bailey 1990, "FFTs in
 # external or hierarchical memory"). HPCC counts 5 N log2 N operations, whatever the algorithm needs.
-SPECIFICATION = Computation(
+SPECIFICATION = Kernel(
     "a transform of N numbers that are spread over the ranks",
-    flop=lambda size: 5.0 * size * log2(size),
-    bytes_per_rank=lambda size, ranks: 16.0 * (4 * size / ranks + 2 * size),  # the check makes all numbers
-    nearest=nearest,
+    size=nearest,
+    work=lambda size: 5.0 * size * log2(size),
+    memory=lambda size, ranks: 16.0 * (4 * size / ranks + 2 * size),  # the check makes all numbers
     usual=(1 << 20,),
 )
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER, Communication
+from harness.kernels.kernel import NUMBER, communication
 from harness.kernels.values import difference, message
 
 # A server has to receive its part from every worker.
-SPECIFICATION = Communication(
+SPECIFICATION = communication(
     "each worker's message is added on the servers", bus=lambda ranks, servers: ranks / servers
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable, Iterable, Mapping, Tuple
+from typing import Any, Callable, Iterable, Mapping, Optional, Tuple
 
 NUMBER = 4  # bytes: float32
 BYTES_PER_S, FLOP_PER_S = "bytes/s", "flop/s"
@@ -11,8 +11,12 @@ BYTES_PER_S, FLOP_PER_S = "bytes/s", "flop/s"
 
 @dataclass(frozen=True)
 class Kernel:
-    """``what`` says what a step does. It takes ``processes``, ranks and servers, at the least. ``usual`` sizes are measured
-    by default.
+    """``what`` says what a step does. ``size(wanted, ranks)`` is the largest size up to ``wanted`` that can be divided
+    among so many ranks, or the smallest there is. ``work(size)`` is what counts of a size: the rate is this / t.
+    ``memory(size, ranks)`` is the bytes that a rank needs.
+
+    A kernel that moves messages has a ``bus`` (see ``communication``). One without computes: its work is floating point
+    operations. It takes ``processes``, ranks and servers, at the least. ``usual`` sizes are measured by default.
 
     ``messages`` of a size go one after another in a step, and the time t is that of one. Single steps are those of the
     rank ``steps_of``: the first, or the last one (-1). ``protocol`` has the fields of a spec whose usual values are others
@@ -21,82 +25,49 @@ class Kernel:
     """
 
     what: str
+    size: Callable[[int, int], int]
+    work: Callable[[int], float]
+    memory: Callable[[int, int], float]
+    bus: Optional[Callable[[int, int], float]] = None
+    usual: Tuple[int, ...] = ()
     processes: int = 1
     steps_of: int = 0
     messages: int = 1
-    usual: Tuple[int, ...] = ()
     protocol: Mapping[str, int] = field(default_factory=dict)
     own_times: bool = False
-    option = "--bytes"  # of a command line, which gives its sizes
 
     @property
     def in_bytes(self) -> bool:
         """Whether its sizes are those of messages."""
-        return self.option == "--bytes"
+        return self.bus is not None
+
+    @property
+    def option(self) -> str:
+        """The option of a command line that gives its sizes."""
+        return "--bytes" if self.in_bytes else "--size"
 
     @property
     def unit(self) -> str:
         """Of its rate."""
         return BYTES_PER_S if self.in_bytes else FLOP_PER_S
 
-    def size(self, wanted: int, ranks: int) -> int:
-        """The largest size up to ``wanted`` that can be divided among so many ranks, or the smallest there is."""
-        raise NotImplementedError
-
     def sizes(self, wanted: Iterable[int], ranks: int) -> Tuple[int, ...]:
         """The sizes that are measured where these are wanted, in rising order: each once, as several may become one."""
         return tuple(sorted({self.size(each, ranks) for each in wanted}))
 
-    def work(self, size: int) -> float:
-        """What counts of a size: the rate is this / t."""
-        raise NotImplementedError
 
-    def memory(self, size: int, ranks: int) -> float:
-        """Bytes that a rank needs."""
-        raise NotImplementedError
+def communication(
+    what: str, bus: Callable[[int, int], float] = lambda ranks, servers: 1.0, slices: bool = False, **others: Any
+) -> Kernel:
+    """A kernel that moves messages of S bytes, its sizes, among n ranks. With ``slices`` each has a slice for each rank.
 
-
-@dataclass(frozen=True)
-class Communication(Kernel):
-    """A kernel that moves messages of S bytes, its sizes, among n ranks.
-
-    Its algorithm bandwidth is S / t, its bus bandwidth ``bus(n, servers)`` × S / t (docs/kernels.md derives it). With
-    ``slices`` the message has a slice for each rank.
+    Its algorithm bandwidth is S / t, its bus bandwidth ``bus(n, servers)`` × S / t (docs/kernels.md derives it).
     """
 
-    bus: Callable[[int, int], float] = lambda ranks, servers: 1.0
-    slices: bool = False
-    usual: Tuple[int, ...] = tuple(1024 << doubled for doubled in range(17))  # 1 KiB to 64 MiB
-
-    def size(self, wanted: int, ranks: int) -> int:
-        unit = NUMBER * (ranks if self.slices else 1)
+    def size(wanted: int, ranks: int) -> int:
+        unit = NUMBER * (ranks if slices else 1)
         return max(wanted // unit, 1) * unit
 
-    def work(self, size: int) -> float:
-        return float(size)
-
-    def memory(self, size: int, ranks: int) -> float:
-        return 3.0 * size
-
-
-@dataclass(frozen=True)
-class Computation(Kernel):
-    """A kernel that computes: of its sizes N ``flop`` says how many floating point operations count.
-
-    A size is ``nearest(wanted, ranks)``: a multiple of the ranks, if nothing else is said. ``bytes_per_rank`` is what a
-    rank holds of a size N among n ranks.
-    """
-
-    flop: Callable[[int], float] = float
-    bytes_per_rank: Callable[[int, int], float] = lambda size, ranks: 0.0
-    option = "--size"
-    nearest: Callable[[int, int], int] = lambda wanted, ranks: max(wanted // ranks, 1) * ranks
-
-    def size(self, wanted: int, ranks: int) -> int:
-        return self.nearest(wanted, ranks)
-
-    def work(self, size: int) -> float:
-        return self.flop(size)
-
-    def memory(self, size: int, ranks: int) -> float:
-        return self.bytes_per_rank(size, ranks)
+    others.setdefault("memory", lambda size, ranks: 3.0 * size)
+    others.setdefault("usual", tuple(1024 << doubled for doubled in range(17)))  # 1 KiB to 64 MiB
+    return Kernel(what, size=size, work=float, bus=bus, **others)

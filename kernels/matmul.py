@@ -13,14 +13,15 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from harness.kernels.kernel import Computation
+from harness.kernels.kernel import Kernel
 from harness.kernels.values import difference, drawn
 
 # A number of C is N products and N - 1 sums. A rank holds all of B, and N / n rows of A, B and C.
-SPECIFICATION = Computation(
+SPECIFICATION = Kernel(
     "a product of two matrices that are spread over the ranks",
-    flop=lambda size: 2.0 * size**3 - size**2,
-    bytes_per_rank=lambda size, ranks: 8.0 * (size**2 + 3 * size**2 / ranks),
+    size=lambda wanted, ranks: max(wanted // ranks, 1) * ranks,
+    work=lambda size: 2.0 * size**3 - size**2,
+    memory=lambda size, ranks: 8.0 * (size**2 + 3 * size**2 / ranks),
     usual=(2048,),
 )
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER, Communication
+from harness.kernels.kernel import NUMBER, communication
 from harness.kernels.values import difference, message
 
 # A server has to send its part to every worker.
-SPECIFICATION = Communication("each worker reads what the servers hold", bus=lambda ranks, servers: ranks / servers)
+SPECIFICATION = communication("each worker reads what the servers hold", bus=lambda ranks, servers: ranks / servers)
 
 
 class WorkerBody:

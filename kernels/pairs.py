@@ -7,15 +7,8 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER, Communication
+from harness.kernels.kernel import NUMBER, communication
 from harness.kernels.values import difference, drawn, message
-
-
-class Pairs(Communication):
-    """A rank keeps what it gets from each other one, so that all of it can be checked."""
-
-    def memory(self, size: int, ranks: int) -> float:
-        return float(size) * (ranks + 2)
 
 
 def rows(cuda: bool) -> int:
@@ -29,9 +22,10 @@ def flop(cuda: bool) -> float:
 
 
 # A rank sends n - 1 messages. A rank's figure is its fastest of the steps, so that few of them are enough.
-SPECIFICATION = Pairs(
+SPECIFICATION = communication(
     "each rank's message to each other one, pair by pair, and before it a product of two matrices",
     bus=lambda ranks, servers: float(ranks - 1),
+    memory=lambda size, ranks: float(size) * (ranks + 2),  # what a rank gets from each other one is kept to be checked
     processes=2,
     usual=(1 << 20,),
     protocol={"warmup_steps": 1, "steps": 10, "repeats": 1},

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER, Communication
+from harness.kernels.kernel import NUMBER, communication
 from harness.kernels.values import difference, message
 
-SPECIFICATION = Communication("the first rank's message goes to the last rank and back", messages=2, processes=2)
+SPECIFICATION = communication("the first rank's message goes to the last rank and back", messages=2, processes=2)
 
 
 class Body:

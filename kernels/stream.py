@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.kernels.kernel import NUMBER, Communication
+from harness.kernels.kernel import NUMBER, communication
 from harness.kernels.values import difference, message
 
-SPECIFICATION = Communication("the last rank's message is added where it arrives", processes=2, steps_of=-1)
+SPECIFICATION = communication("the last rank's message is added where it arrives", processes=2, steps_of=-1)
 
 
 class Body:

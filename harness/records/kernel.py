@@ -14,7 +14,7 @@ from harness import kernels
 from harness.core import statistics
 from harness.core.spec import Frozen, KernelSizes, RunSpec
 from harness.core.text import size
-from harness.kernels.kernel import Communication, Kernel
+from harness.kernels.kernel import Kernel
 from harness.records.energy import RankEnergy, Read, Used, used
 from harness.records.measurement import RankTraffic
 from harness.records.record import (
@@ -185,7 +185,7 @@ def derive(spec: RunSpec, repeats: Sequence[KernelRepeat], servers: int) -> list
     import numpy as np  # here, so that commands that compute nothing answer at once
 
     kernel = kernel_of(spec)
-    bus = kernel.bus(len(repeats[0].ranks), servers) if isinstance(kernel, Communication) else None
+    bus = kernel.bus(len(repeats[0].ranks), servers) if kernel.bus else None
     figures = []
     for number, first in enumerate(repeats[0].ranks[0].sizes):
         of_size = [[rank.sizes[number] for rank in repeat.ranks] for repeat in repeats]

@@ -23,7 +23,6 @@ from harness.core import backend as backends
 from harness.core.spec import RunSpec
 from harness.core.text import size, sizes
 from harness.errors import InvalidInput
-from harness.kernels.kernel import Communication
 from harness.kernels.values import message
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
 from harness.records.record import seen_by
@@ -35,7 +34,7 @@ from tests.conftest import PATIENCE_S, Harness
 from tests.made import content, read, store
 
 STEPS = 4
-MESSAGES = [name for name in kernels.names() if isinstance(kernels.specification(name), Communication)]
+MESSAGES = [name for name in kernels.names() if kernels.specification(name).in_bytes]
 # Kernels among ranks alone, and among ranks and two servers.
 BODIES = [
     (name, servers)
