@@ -3,8 +3,9 @@
 import json
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,27 +29,22 @@ class StartRequest(NamedTuple):
     namespaces: int | None
 
 
-class Forked:
-    """One of the processes. What it was forked from does not reap it, so that its number is its own while that is there."""
+class Started(NamedTuple):
+    """A process of the run. While it ``is_held`` nobody reaps it, so that neither its number nor its group's is another's.
 
-    def __init__(self, nursery: "Nursery", index: int, pid: int) -> None:
-        self.pid, self._index, self._nursery = pid, index, nursery
+    ``poll`` gives its exit code, None while it runs.
+    """
 
-    @property
-    def is_held(self) -> bool:
-        return not self._nursery.has_ended
-
-    def poll(self) -> int | None:
-        return self._nursery.codes.get(self._index)
+    pid: int
+    poll: Callable[[], int | None]
+    is_held: Callable[[], bool]
+    reap: Callable[[], object] = lambda: None  # what is forked goes with the process that it was forked from
 
     def status(self) -> str:
         try:
             return str(psutil.Process(self.pid).status())
         except psutil.NoSuchProcess:
             return str(psutil.STATUS_DEAD)
-
-    def reap(self) -> None:
-        """It goes with the process that it was forked from."""
 
 
 class Nursery:
@@ -73,7 +69,7 @@ class Nursery:
             )
         threading.Thread(target=self._listen, name="nursery", daemon=True).start()
 
-    def start(self, starts: Sequence[StartRequest]) -> dict[int, Forked]:
+    def start(self, starts: Sequence[StartRequest]) -> dict[int, Started]:
         """Fork a process for each of ``starts``, by index; none if that is not safe. Raises RunFailed."""
         assert self._process.stdin
         with suppress(BrokenPipeError), self._process.stdin as requests:
@@ -83,7 +79,10 @@ class Nursery:
         with self.news:
             if not self.news.wait_for(lambda: self._refused or len(self._pids) == len(starts), STARTED_S):
                 raise RunFailed(f"processes are not forked in {STARTED_S:g} s; see {starts[0].log.parent}/forking.log")
-            return {} if self._refused else {index: Forked(self, index, pid) for index, pid in self._pids.items()}
+            return {
+                index: Started(pid, partial(self.codes.get, index), lambda: not self.has_ended)
+                for index, pid in ({} if self._refused else self._pids).items()
+            }
 
     def close(self) -> None:
         self._process.kill()
@@ -97,7 +96,7 @@ class Nursery:
         self._hear({})
 
     def _hear(self, news: dict[str, int]) -> None:
-        """Nothing is the last news: it has ended, and with it those whose end it has not seen."""
+        """Take in a message. An empty one means that the parent has exited, and its unreported children with it."""
         with self.news:
             if "pid" in news:
                 self._pids[news["index"]] = news["pid"]
@@ -105,5 +104,6 @@ class Nursery:
                 self.codes[news["index"]] = news["code"]
             else:
                 self.has_ended, self._refused = True, not self._pids
-                self.codes = {index: self.codes.get(index, GONE) for index in self._pids}
+                for index in self._pids:
+                    self.codes.setdefault(index, GONE)
             self.news.notify_all()

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import forked, pmi, pmix
-from harness.launch.forked import StartRequest
+from harness.launch.forked import Started, StartRequest
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
 from harness.worker import gpus, proc
@@ -169,9 +169,10 @@ def run(
     no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
     """
     watch = begun(plan, run_dir, repeat)
-    running: dict[int, Started | forked.Forked] = {}
+    running: dict[int, Started] = {}
     with ExitStack() as stack:
-        world = _world(plan, watch.repeat_dir)
+        size = len(plan.processes)
+        world: World | None = pmix.PmixWorld(Path(plan.pmix), size, watch.repeat_dir) if plan.pmix else pmi.world(plan)
         if world:
             stack.callback(world.close)
         with ExitStack() as inherited:  # sockets, which are closed here once those who need them have them
@@ -194,11 +195,6 @@ def run(
     return watch
 
 
-def _world(plan: LaunchPlan, repeat_dir: Path) -> World | None:
-    """The MPI world of the plan's processes, None for a plan without one. Raises RunFailed."""
-    return pmix.PmixWorld(Path(plan.pmix), len(plan.processes), repeat_dir) if plan.pmix else pmi.world(plan)
-
-
 def _start(
     process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack
 ) -> StartRequest:
@@ -211,22 +207,6 @@ def _start(
         fds = (inherited.enter_context(end).fileno(),) if end else ()
     namespaces = site.namespaces_of(process.host) if site else None
     return StartRequest(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
-
-
-class Started:
-    """A process of the run. It is reaped at the end only: until then neither its number nor its group's is another's."""
-
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        self.pid, self.is_held, self._popen = popen.pid, True, popen
-
-    def poll(self) -> int | None:
-        return proc.exit_code(self.pid)
-
-    def status(self) -> str:
-        return str(psutil.Process(self.pid).status())
-
-    def reap(self) -> None:
-        self.is_held = self._popen.poll() is None
 
 
 def _started(start: StartRequest, repeat: int) -> Started:
@@ -243,13 +223,15 @@ def _started(start: StartRequest, repeat: int) -> Started:
                 start_new_session=True,
                 pass_fds=start.fds,
             )
-            return Started(popen)
+            return Started(
+                popen.pid, partial(proc.exit_code, popen.pid), lambda: popen.returncode is None, reap=popen.poll
+            )
     except OSError as error:
         where = f"{process.role} rank {process.rank} on {process.host}"
         raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
 
 
-def _end(processes: Sequence[Started | forked.Forked]) -> None:
+def _end(processes: Sequence[Started]) -> None:
     """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too.
 
     What a process has started is not asked: decoders see that it is gone, and remove what both have in the temporary
@@ -258,14 +240,14 @@ def _end(processes: Sequence[Started | forked.Forked]) -> None:
 
     def send(how: Callable[[int, int], None], number: signal.Signals) -> None:
         for process in processes:
-            if process.is_held:
+            if process.is_held():
                 with suppress(ProcessLookupError):  # it, or the whole group, is gone
                     how(process.pid, number)
         _wait(lambda: all(process.poll() is not None for process in processes), GRACE_S)
 
     try:
         send(os.kill, signal.SIGTERM)
-        groups = {process.pid for process in processes if process.is_held}
+        groups = {process.pid for process in processes if process.is_held()}
         _wait(lambda: not _others_in(groups), TIDYING_S)
     finally:  # also when Ctrl-C comes while we wait
         send(os.killpg, signal.SIGKILL)
