@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from harness import files
 from harness.environments import EnvironmentProblem, EnvironmentSpec, key, lacking_tools, path, pins, require, status
 from harness.environments.pythons import BasePython, find_python, isolated
 from harness.errors import RunFailed
-from harness.files import write_atomically
 
 Progress = Callable[[str], None]
 
@@ -72,9 +72,7 @@ def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = N
 def lock(folder: Path, progress: Progress) -> Iterator[int]:
     """Hold the environment's lock, whose descriptor pip inherits: nobody rebuilds under one that a killed harness left."""
     with folder.with_name(f"{folder.name}.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not files.lock(file):
             progress(f"waiting: another process is building {folder.name}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
@@ -113,7 +111,7 @@ def _fill(
     seconds = round(time.monotonic() - began, 1)
     date = datetime.now(UTC).isoformat(timespec="seconds")
     complete = {"key": content, "date": date, "build_s": seconds, "python": base.version}
-    write_atomically(folder / "complete.json", json.dumps(complete, indent=1) + "\n")
+    files.write_atomically(folder / "complete.json", json.dumps(complete, indent=1) + "\n")
     progress(f"ready in {seconds:.0f} s")
 
 

@@ -25,13 +25,6 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 Scheduler = Literal["local", "slurm", "squeue", "ssh", "namespaces"]
 Launcher = Literal["local", "srun", "ssh", "namespaces"]
-LAUNCHERS: dict[Scheduler, Launcher] = {
-    "local": "local",
-    "slurm": "srun",
-    "squeue": "srun",
-    "ssh": "ssh",
-    "namespaces": "namespaces",
-}
 WITH_HOSTS = ("ssh", "namespaces")  # schedulers whose machines a host file lists
 
 
@@ -192,7 +185,8 @@ class Partition(Layer):
 
     @model_validator(mode="after")
     def _fits_its_scheduler(self) -> Self:
-        if self.launcher != (right := LAUNCHERS[self.scheduler]):
+        right = "srun" if self.scheduler in ("slurm", "squeue") else self.scheduler  # others are launchers themselves
+        if self.launcher != right:
             raise ValueError(
                 f"launcher '{self.launcher}' does not go with scheduler '{self.scheduler}'; must be {right}"
             )
