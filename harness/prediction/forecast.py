@@ -306,14 +306,10 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
                     queued = list(zip(model.names[:until], model.bytes.tolist(), strict=False))
                 tensor, size = max(queued, key=lambda piece: piece[1])
                 passed = float(queue.lines[1, line] * factor)
-                name = endpoint(exchange, server)
+                # The workers themselves bind where gradients are summed without servers.
+                name = exchange.name(server) if exchange and server != WORKER else "network"
                 bound = Bound(which, server, name, tensor, float(size), passed, float(ends[line]))
         yield bound
-
-
-def endpoint(exchange: ServerExchange | None, server: int) -> str:
-    """What a server is called; ``network`` where gradients are summed without servers, or workers themselves bind."""
-    return exchange.name(server) if exchange and server != WORKER else "network"
 
 
 def held(what: What, ps: int) -> list[int]:

@@ -8,8 +8,7 @@ ends when the piece ends that finished last, and for every piece i that is a str
 
 so that a step is the sum of two upper envelopes of lines. Compute is the slope-free part; the bytes that a parameter server
 sends and receives grow with the number of workers, and the fullest queue wins. No event simulation is needed, and the
-binding line names the server and the tensor that bound the step. ``timeline`` simulates the same queues event by event, and
-a test holds the two together.
+binding line names the server and the tensor that bound the step. A test simulates the same queues event by event.
 
 Every endpoint is full duplex: what it sends does not slow down what it receives. Two things soften that picture, both
 found in measurements (docs/scaling-model.md): many-to-many traffic takes longer than any one endpoint's bytes

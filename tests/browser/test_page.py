@@ -133,7 +133,6 @@ def test_every_figure_of_the_model_is_drawn_and_filtered(show: Open, report: Pat
     assert kinds == {
         "predicted": {"scatter"},
         "servers": {"bar", "scatter"},
-        "step": {"bar"},
         "spent": {"bar", "scatter"},
     }
     fits = rows(shown, "model-fits")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections import defaultdict
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,6 @@ from harness.prediction.forecast import Basis, What
 from harness.prediction.law import Law, ModelProfile, profile
 from harness.prediction.observations import law_for
 from harness.prediction.parameters import Parameters
-from harness.prediction.timeline import timeline
 
 STEP_S = 0.46
 DAINT_LIKE = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6, token=1e-6)
@@ -296,8 +296,6 @@ def test_gradients_that_share_a_link_let_parameters_come_back_late(serial: float
     slow = Parameters(throughput=1e7, serial=serial)
     step = float(REPLICATED.law(1).seconds(8, 8, STEP_S, slow)) - STEP_S
     assert step / (7 * TOTAL / 1e7) == pytest.approx(times, abs=0.02)
-    spans, seconds = timeline(REPLICATED.law(1), profile(MODEL), 8, 8, STEP_S, slow)
-    assert max(span.end for span in spans) == pytest.approx(seconds)
 
 
 # --- allreduce ------------------------------------------------------------------------------------
@@ -376,61 +374,58 @@ def test_the_law_is_what_the_queues_give_event_by_event(model: str) -> None:
         law, known = law_for(backend, model, None, ps, options), profile(model)
         if isinstance(law.exchange, AllreduceExchange) and law.exchange.waits == "until_free":
             p = replace(p, message=0.0)  # one message is counted, though how many leave depends on the network
-        spans, seconds = timeline(law, known, nodes, nodes, STEP_S, p)
-        assert seconds == float(law.seconds(nodes, nodes, STEP_S, p))
-        told = (backend, options, ps, nodes, p)
-        assert end_of(spans, law, known, nodes, p) == pytest.approx(seconds, rel=1e-9), told
+        seconds = float(law.seconds(nodes, nodes, STEP_S, p))
+        case = (backend, options, ps, nodes, p)
+        assert event_by_event(law, known, nodes, p) == pytest.approx(seconds, rel=1e-9), case
 
 
-def end_of(spans: Any, law: Law, known: ModelProfile, nodes: int, p: Parameters) -> float:
-    """When the step ends of which ``spans`` are drawn: forward computes each layer as soon as its parameters have come."""
+def event_by_event(law: Law, known: ModelProfile, nodes: int, p: Parameters) -> float:
+    """When the step ends. Endpoints take one piece at a time, and a layer computes as soon as its parameters have come."""
+    end = servers_end if isinstance(law.exchange, ServerExchange) else buffers_end
+    more_s = p.replica_overhead * (1 + math.log2(nodes)) if law.copies_back else p.overhead
+    return end(law, known, nodes, p) + (more_s if nodes > 1 else 0.0)
+
+
+def servers_end(law: Law, known: ModelProfile, nodes: int, p: Parameters) -> float:
+    assert isinstance(law.exchange, ServerExchange)
     forward_s, backward_s = p.forward_share * STEP_S, (1 - p.forward_share) * STEP_S
     left = dict(zip(known.names, known.left, strict=True))
-    pulls = [one for one in spans if one.kind == "pull"]
-    pushes = [one for one in spans if one.kind in ("push", "allreduce")]
-    pulls_first = isinstance(law.exchange, ServerExchange) and law.exchange.pulls == "before_forward"
-    own = [OwnEndpoint(law, known, nodes, p)] if isinstance(law.exchange, ServerExchange) else []
-    turn = forward_s
-    if pulls_first:
-        turn = max(
-            [turn, *(one.end + left[one.tensor] * forward_s for one in pulls), *(o.pulled(forward_s) for o in own)]
-        )
-    last = [one.end for one in (pushes if pulls_first else [*pushes, *pulls])]
-    end = max([turn + backward_s, *last, *(o.pushed(turn, backward_s) for o in own)])
-    if nodes > 1:
-        copied = isinstance(law.exchange, ServerExchange) and not pulls_first
-        end += p.replica_overhead * (1 + math.log2(nodes)) if copied else p.overhead
-    return end
+    # Each piece passes its server's endpoint, and each worker's own.
+    uses = [float(factor) for factor in law.factors(nodes, p)]
+    passing = [
+        (endpoint, left[piece.tensor], times * (piece.bytes / p.throughput + p.message))
+        for piece in law.exchange.pieces
+        for endpoint, times in zip((piece.ps, "worker"), uses, strict=True)
+    ]
+    computed_s, before = 0.0, 1.0
+    if law.exchange.pulls == "before_forward":
+        arrived: dict[object, float] = defaultdict(float)
+        for endpoint, after, takes_s in passing:
+            arrived[endpoint] += takes_s
+            computed_s = max(computed_s + (before - after) * forward_s, arrived[endpoint])
+            before = after
+    turn = computed_s + before * forward_s
+    pushed, back = defaultdict(lambda: turn), defaultdict(lambda: turn)
+    for endpoint, after, takes_s in reversed(passing):
+        pushed[endpoint] = max(pushed[endpoint], turn + after * backward_s) + takes_s
+        back[endpoint] = max(back[endpoint], pushed[endpoint]) + takes_s
+    return max(turn + backward_s, *(back if law.copies_back else pushed).values())
 
 
-class OwnEndpoint:
-    """A worker's own endpoint, one piece at a time: all pieces of the model pass it."""
-
-    def __init__(self, law: Law, known: ModelProfile, nodes: int, p: Parameters) -> None:
-        exchange, times = law.exchange, float(law.factors(nodes, p)[1])
-        assert isinstance(exchange, ServerExchange)
-        left = dict(zip(known.names, known.left, strict=True))
-        self.again = exchange.pulls == "after_push"
-        self.pieces = [
-            (left[piece.tensor], times * (piece.bytes / p.throughput + p.message)) for piece in exchange.pieces
-        ]
-
-    def pulled(self, forward_s: float) -> float:
-        """When forward ends."""
-        here, now, before = 0.0, 0.0, 1.0
-        for left, takes in self.pieces:
-            here += takes
-            now = max(now + (before - left) * forward_s, here)
-            before = left
-        return now + before * forward_s
-
-    def pushed(self, turn: float, backward_s: float) -> float:
-        """When the last gradient has left, or come back if they come back at once."""
-        free, back = turn, turn
-        for left, takes in reversed(self.pieces):
-            free = max(free, turn + left * backward_s) + takes
-            back = max(back, free) + takes
-        return back if self.again else free
+def buffers_end(law: Law, known: ModelProfile, nodes: int, p: Parameters) -> float:
+    assert isinstance(law.exchange, AllreduceExchange)
+    turn, waiting = p.forward_share * STEP_S, [list(buffer) for buffer in law.buffers]
+    there = turn + known.left * (STEP_S - turn)  # when each gradient is
+    free = turn
+    while waiting:
+        tensors = waiting.pop(0)
+        start = max(free, float(there[tensors[-1]]))
+        while law.exchange.waits == "until_free" and waiting and there[waiting[0][-1]] <= start:
+            if known.bytes[tensors + waiting[0]].sum() > law.exchange.buffer_bytes:
+                break
+            tensors += waiting.pop(0)
+        free = start + float(law.factors(nodes, p)[0]) * (known.bytes[tensors].sum() / p.throughput + p.message)
+    return max(STEP_S, free)
 
 
 def test_the_share_of_forward_is_that_of_the_device(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Figures of the scaling model: predicted beside measured, what servers hold, a step's timeline, what it is spent on."""
+"""Figures of the scaling model: predicted beside measured, what servers hold, and what a step is spent on."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pandas
@@ -10,24 +9,14 @@ import pandas
 from harness.core.exchange import ServerExchange
 from harness.core.text import plural
 from harness.prediction.explain import partitioned, seconds, size
-from harness.prediction.forecast import endpoint, held
-from harness.prediction.law import COMPUTE, WORKER, profile
-from harness.prediction.timeline import Kind, timeline
+from harness.prediction.forecast import held
+from harness.prediction.law import COMPUTE, WORKER
 from harness.report.page.curve_figures import throughput_axis, workers_axis
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, count_ticks, slug, throughput
 from harness.report.page.lines import DASHES
 from harness.report.page.modelled import Explained, Size
 
 MB = 1e-6
-# What a timeline's lanes hold: its name and its colour.
-SPANS: dict[Kind, tuple[str, str]] = {
-    "forward": ("forward pass", "c0"),
-    "backward": ("backward pass", "c4"),
-    "pull": ("parameters pulled", "c1"),
-    "push": ("gradients pushed", "c5"),
-    "allreduce": ("gradients summed", "c1"),
-    "overhead": ("overhead and barrier", "grey"),
-}
 # What a step is spent on, in its order, with the colours.
 SPENT = {
     "forward compute": "c0",
@@ -47,13 +36,12 @@ def of(groups: Sequence[Explained]) -> list[Figure]:
     for number, group in enumerate(groups, start=1):
         curve = group.curves[0]
         largest = curve.largest.prediction
-        # The last three are of the first curve, two of them at its largest measured size.
+        # The last two are of the first curve, one of them at its largest measured size.
         first = [f"{curve.line.name}, {curve.line.panel[0]}"] if len(group.curves) > 1 else []
         there = [*first, plural(largest.workers, "worker"), *([f"{largest.ps:,} PS"] if largest.ps else [])]
         kinds: list[tuple[str, str, str, list[str], Callable[[Explained], Drawn]]] = [
             ("predicted", "Predicted and measured", "predicted and measured", [], predicted),
             ("servers", "Bytes on each parameter server", "bytes on each server", there, servers),
-            ("step", "A step as predicted", "a step", there, step),
             ("spent", "What a step is spent on", "what a step is spent on", first, spent),
         ]
         for kind, title, choice, where, draw in kinds:
@@ -148,47 +136,6 @@ def servers(group: Explained) -> Drawn:
         "bounds the step, the fullest one is done last."
     )
     x, y = Axis("parameter server", "linear", count_ticks(range(len(sizes)))), Axis("MB", "linear", from_zero=True)
-    return x, y, series, note
-
-
-def step(group: Explained) -> Drawn:
-    """When what is computed and sent in a step of the largest measured size, as the law has it."""
-    largest, facets = group.curves[0].largest, group.curves[0].line.facets
-    prediction, what, basis = largest.prediction, largest.what, largest.basis
-    law, model = what.law(prediction.ps), profile(what.model, what.image_size)
-    name = partial(endpoint, what.servers(prediction.ps))
-    spans = timeline(law, model, prediction.nodes, prediction.workers, basis.single_s, basis.parameters)[0]
-    sizes, roles = held(what, prediction.ps), ""
-    shown = list(range(len(sizes)))
-    if len(sizes) > 1:
-        mean, fullest = sum(sizes) / len(sizes), int(np.argmax(sizes))
-        shown.remove(fullest)
-        shown = [fullest, min(shown, key=lambda number: abs(sizes[number] - mean))]
-        roles = f"{name(fullest)} is the fullest, {name(shown[1])} nearest to the mean. "
-    # From top to bottom compute, and these servers, or the network.
-    lanes = ["compute", *(f"{name(server)} {verb}" for server in shown for verb in ("sends", "receives"))]
-    lanes += [] if shown else ["network"]
-    heights = {lane: float(height) for height, lane in enumerate(reversed(lanes))}
-    spots: dict[Kind, list[Spot]] = {kind: [] for kind in SPANS}
-    for span in spans:
-        who = name(span.server)
-        lane = {"pull": f"{who} sends", "push": f"{who} receives", "allreduce": "network"}.get(span.kind, "compute")
-        height = heights.get(lane)
-        if height is not None:
-            tensor = [f"{span.tensor} ({size(span.bytes)})"] if span.tensor else []
-            time = f"{seconds(span.start)} to {seconds(span.end)}: {seconds(span.end - span.start)}"
-            spot = Spot(span.start, height, span.start, span.end, (SPANS[span.kind][0], *tensor, time))
-            spots[span.kind].append(spot)
-    series = [
-        Series(name, "span", spots[kind], Style(colour), facets)
-        for kind, (name, colour) in SPANS.items()
-        if spots[kind]
-    ]
-    x = Axis("seconds", "linear", from_zero=True)
-    y = Axis("", "linear", tuple((height, lane) for lane, height in heights.items()))
-    note = f"Each bar is a tensor, or a slice or buffer, as it passes for all workers. {roles}"
-    if shown:
-        note += "The forward pass is drawn in one piece at its end, though it waits in between."
     return x, y, series, note
 
 
