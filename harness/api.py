@@ -25,7 +25,7 @@ from harness.core.text import did_you_mean
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction import forecast
-from harness.prediction.basis import StartingPoint, asked, measured
+from harness.prediction.basis import asked
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import frame as frames
@@ -277,16 +277,8 @@ def predict(
     if not (ps is None or ps == "best" or isinstance(ps, Integral)):
         raise InvalidInput(f"ps={ps!r}: must be a whole number or 'best'")
     counts = None if ps is None or isinstance(ps, str) else [ps]
-    one_worker = of_kernels = None
-    if isinstance(single, str | Path):
-        one_worker, single = _loaded(single), None
-    if isinstance(network, str | Path):
-        of_kernels, network = sources.kernels(_loaded(network)), None
-    start = StartingPoint(
-        fields.get("transport"), single=single, throughput=throughput, line_rate=network, kernels=of_kernels
-    )
-    starting = measured(site, (lambda: _loaded(*results)) if results else None)
-    what, basis = asked(lambda taken: _spec(backend, 1, taken | fields), fields, start, starting, one_worker)
+    given = {"site": site, "sources": results, "single": single, "network": network, "throughput": throughput}
+    what, basis = asked(lambda more: _spec(backend, 1, more | fields), fields | given, lambda names: _loaded(*names))
     predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     columns += ["two_lines_s", "extrapolates"]

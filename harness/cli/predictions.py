@@ -14,10 +14,10 @@ from harness.cli.common import (
     ANY_PATH,
     AS_JSON,
     IS_STRICT,
-    POSITIVE,
     RESULTS,
     SOURCE,
     ParsedText,
+    any_of,
     leave_out,
     numbers,
     positive,
@@ -35,7 +35,6 @@ from harness.files import write_atomically
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
-    from harness.prediction.basis import StartingPoint
     from harness.prediction.forecast import Basis, What
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
@@ -72,6 +71,11 @@ def _or_records(read: Callable[[str], float], what: str) -> Callable[[str], floa
     return reading
 
 
+def _scaled(scale: float) -> ParsedText:
+    """A finite number above 0 in a unit of which ``scale`` makes one of SI."""
+    return ParsedText(lambda text: positive(text) * scale)
+
+
 def _servers(text: str) -> str | list[int]:
     return text if text in ("best", "all") else numbers(text, "best, all or numbers such as 4, 1,2,4 or 1..128")
 
@@ -102,9 +106,9 @@ START = grouped(
     click.Option(["--strict"], **IS_STRICT),
     option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SINGLE),
     FORWARD_SHARE,
-    option("--throughput", "what a node sends and receives; with --single instead of results", "GB/S", POSITIVE),
+    option("--throughput", "what a node sends and receives; with --single instead of results", "GB/S", _scaled(1e9)),
     option("--network", NETWORK, "RATE|RESULTS", LINE_OR_KERNELS),
-    option("--overhead", "of a step of several workers; with --throughput or --network", "MS", POSITIVE),
+    option("--overhead", "of a step of several workers; with --throughput or --network", "MS", _scaled(1e-3)),
 )
 NODES = option(
     "--nodes",
@@ -118,33 +122,9 @@ PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", ParsedText
 
 def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
-    from harness import results
-    from harness.prediction import basis
+    from harness.prediction.basis import asked
 
-    sources = given["sources"]
-
-    spec_of(given)  # what is wrong is said before many records are read
-    measured = basis.measured(given["site"], (lambda: some_of(sources)) if sources else None)
-    alone = results.load([given["single"]]) if isinstance(given["single"], str) else None
-    return basis.asked(lambda taken: spec_of(given, **taken), given, _start(given), measured, alone)
-
-
-def _start(given: dict[str, Any]) -> StartingPoint:
-    from harness import results
-    from harness.prediction.basis import StartingPoint
-    from harness.results.sources import kernels
-
-    network = given["network"]
-    return StartingPoint(
-        transport=given["transport"],
-        device=given["device"] or "auto",
-        single=given["single"] if isinstance(given["single"], float) else None,
-        forward_share=given["forward_share"],
-        throughput=given["throughput"] and given["throughput"] * 1e9,
-        line_rate=network if isinstance(network, float) else None,
-        overhead=given["overhead"] and given["overhead"] / 1e3,
-        kernels=kernels(results.load([network])) if isinstance(network, str) else None,
-    )
+    return asked(lambda fields: spec_of(given, **fields), given, some_of)
 
 
 # --- commands ---
@@ -163,28 +143,11 @@ def predict(nodes: list[int], ps: str | list[int], as_json: bool, **given: Any) 
     what, basis = _asked(given)
     if ps == "all":
         forecast.check_sizes(what, nodes, 1)
-        _every(what, basis, nodes, as_json)
+        click.echo(prediction.rates_of_all(what, basis, nodes, as_json), nl=as_json)
         return
     predictions = forecast.predictions(what, basis, nodes, ps if isinstance(ps, list) else None)
     tell = prediction.predictions_as_json if as_json else prediction.predictions
     click.echo(tell(what, basis, predictions))
-
-
-def _every(what: What, basis: Basis, sizes: list[int], as_json: bool) -> None:
-    """Every possible number of servers at every size: too many for a table with intervals, so plain columns."""
-    import numpy as np
-    import pandas
-
-    from harness.prediction import forecast
-
-    counts, steps = forecast.sweep(what, basis, sizes)
-    rates = np.where(np.isfinite(steps), np.asarray(sizes) * what.devices_per_node * what.batch_size / steps, np.nan)
-    if as_json:
-        rows = [[None if np.isnan(rate) else float(f"{rate:.6g}") for rate in row] for row in rates]
-        click.echo(json.dumps({"nodes": sizes, "ps": counts, "img_per_s": rows, "made_from": list(basis.told)}))
-        return
-    table = pandas.DataFrame(rates.T, index=pandas.Index(sizes, name="nodes"), columns=pandas.Index(counts, name="ps"))
-    click.echo(table.stack().dropna().to_csv(header=["img_per_s"], float_format="%.6g"), nl=False)
 
 
 @click.command("fit", params=[FORWARD_SHARE])
@@ -243,31 +206,29 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
 
     `harness explain --site daint --model inception3 --backend parameter_server --nodes 128 --ps 116`
     """
-    from harness import results
     from harness.prediction import explain as explaining
     from harness.prediction import forecast
+    from harness.prediction.basis import StartingPoint
     from harness.report.text import prediction
 
+    measured = None
     if record is not None:
         describing = {"nodes": nodes, "ps": ps} | given
         names = ("nodes", "ps", "site", *PREDICTED)
         if twice := next((name for name in names if describing[name] is not None), None):
             raise InvalidInput(f"{option_name(twice)}: RECORD says it; give one of them")
-        sources, start = given["sources"], _start(given)
-        if sources and start.networks:
-            raise InvalidInput(f"{next(iter(start.networks))}: instead of --from, which says it itself")
-        file = _training_in(record)
-        one_worker = results.load([given["single"]]) if isinstance(given["single"], str) else None
-        explained, measured = explaining.explain_record(file, sources, start, one_worker, reading(), leave_out())
-        document, text = measured.as_dict(), prediction.explanation(explained, measured)
+        start = StartingPoint.of(given)
+        if given["sources"] and start.network_options:
+            raise InvalidInput(f"{start.network_options[0]}: instead of --from, which says it itself")
+        explained, measured = explaining.explain_record(_training_in(record), given["sources"], start, any_of)
     else:
         what, basis = _asked(given)
         if nodes is None:
             raise InvalidInput("--nodes is required: the one size that is to be explained, such as --nodes 128")
         forecast.check_sizes(what, [nodes], ps)
         explained = explaining.explain(what, basis, nodes, ps)
-        document, text = {}, prediction.explanation(explained)
-    click.echo(json.dumps(explained.as_dict() | document) if as_json else text)
+    tell = prediction.explanation_as_json if as_json else prediction.explanation
+    click.echo(tell(explained, measured))
 
 
 def _training_in(path: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from harness.prediction.observations import Observation, ObservationGroup, group
 from harness.prediction.parameters import Network, Parameters
 from harness.prediction.problem import RING, quantities, structures
 from harness.results.result import Result
-from harness.results.sources import with_number
+from harness.results.sources import kernels, load, with_number
 
 # What a prediction takes from results where nobody says it: fields of a spec, and of results.
 _COUNTS = ("batch_size", "image_size", "devices_per_node")
@@ -44,36 +45,66 @@ def of_site(name: str) -> list[Result]:
     return [result for result in published.results(published.select("")) if result.system == known.system]
 
 
+class Alone(NamedTuple):
+    """One worker's img/s, its device ("auto": not known), how time was dilated, and all of that but the first in words."""
+
+    img_per_s: float
+    device: str
+    dilation: float
+    origin: str
+
+
 @dataclass(frozen=True)
 class StartingPoint:
-    """What somebody says of where predictions start, beside results or in place of them.
+    """What a person says of where predictions start, beside results or in place of them.
 
-    ``single`` is what one worker trains alone (img/s), and ``said`` where that is from; ``forward_share`` is that of its
-    step's compute. ``throughput`` is what a node sends, ``line_rate`` that of the network (bytes/s),
-    ``overhead`` that of a step of several workers (s). ``kernels`` are results measured on that network: more than a rate.
-    While a second of an emulated device passes, ``dilation`` seconds of theirs do.
+    ``single`` is what one worker trains alone (img/s), or runs that say it; ``forward_share`` is that of its step.
+    ``throughput`` is what a node sends, ``line_rate`` that of the network (bytes/s), ``overhead`` that of a step of several
+    workers (s). ``kernels`` are results measured on that network: more than a rate. While a second of an emulated device
+    passes, ``dilation`` seconds of theirs do; None: as in the runs of ``single``.
     """
 
     transport: str | None = None
     device: str = "auto"
-    single: float | None = None
-    said: str = "as given"
+    single: float | Sequence[Result] | None = None
     forward_share: float | None = None
     throughput: float | None = None
     line_rate: float | None = None
     overhead: float | None = None
     kernels: Sequence[Result] | None = None
-    dilation: float = 1.0
+    dilation: float | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> StartingPoint:
+        """From options by name, in bytes/s and seconds; reads the records that stand in place of a number."""
+
+        def number_or_results(option: str) -> Any:
+            value = given.get(option)
+            return load([value]) if isinstance(value, str | Path) else value
+
+        network = number_or_results("network")
+        measured = isinstance(network, list)
+        return cls(
+            transport=given.get("transport"),
+            device=given.get("device") or "auto",
+            single=number_or_results("single"),
+            line_rate=None if measured else network,
+            kernels=kernels(network) if measured else None,
+            **{name: given.get(name) for name in ("forward_share", "throughput", "overhead")},
+        )
 
     @property
-    def networks(self) -> dict[str, object]:
-        """What it says of the network, by option."""
+    def network_options(self) -> list[str]:
+        """The options that say how fast the network is."""
         network = self.kernels if self.line_rate is None else self.line_rate
-        given = {"--throughput": self.throughput, "--network": network}
-        return {option: value for option, value in given.items() if value is not None}
+        values = {"--throughput": self.throughput, "--network": network}
+        return [option for option, value in values.items() if value is not None]
 
-
-NOTHING_SAID = StartingPoint()
+    def one_worker(self, what: What) -> Alone | None:
+        """One worker with the model and the batch of ``what``; None if nobody says it. Raises InvalidInput."""
+        if isinstance(self.single, Sequence):
+            return alone(self.single, what)
+        return None if self.single is None else Alone(self.single, "auto", 1.0, "as given")
 
 
 def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,15 +133,6 @@ def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any
     return {name: getattr(most, name) for name in missing}
 
 
-class Alone(NamedTuple):
-    """One worker's img/s, its device, how time was dilated, and all of that but the first in words."""
-
-    img_per_s: float
-    device: str
-    dilation: float
-    said: str
-
-
 def alone(results: Sequence[Result], what: What) -> Alone:
     """What one worker in ``results`` trains with the model and the batch of ``what``. Raises InvalidInput."""
     wanted = (1, what.model, what.batch_size)
@@ -120,13 +142,13 @@ def alone(results: Sequence[Result], what: What) -> Alone:
     first = alike[0]
     if any((run.device, str(run.dilation)) != (first.device, str(first.dilation)) for run in alike):
         raise InvalidInput("--single: of several devices, or with time dilated otherwise; give the record of one run")
-    said = f"as measured on {first.processor or first.device}{_dilated([first.dilation], first.device)}"
-    return Alone(fmean(run.img_per_s for run in alike), first.device, first.dilation, said)
+    origin = f"as measured on {first.processor or first.device}{_dilated([first.dilation], first.device)}"
+    return Alone(fmean(run.img_per_s for run in alike), first.device, first.dilation, origin)
 
 
 def _dilated(dilations: Sequence[float], device: str) -> str:
     """``, its time dilated by 4 and 8`` of an emulated device."""
-    return f", its time dilated by {listed(f'{one:g}' for one in dilations)}" if device.startswith(EMULATED) else ""
+    return f", its time dilated by {listed(map('{:g}'.format, dilations))}" if device.startswith(EMULATED) else ""
 
 
 def _usual(results: Sequence[Result]) -> list[Result]:
@@ -134,37 +156,33 @@ def _usual(results: Sequence[Result]) -> list[Result]:
     return [run for run in with_number(results) if not run.training and run.data in ("synthetic", "")]
 
 
-def measured(site: str | None, load: Callable[[], Sequence[Result]] | None) -> Sequence[Result] | None:
-    """The results that ``load`` gives, or what was published of ``site``; None without either. Raises InvalidInput."""
-    if site and load:
-        raise InvalidInput("--site: instead of --from; for both give --from reference, too")
-    return load() if load else of_site(site) if site else None
-
-
 def asked(
     spec: Callable[[dict[str, object]], RunSpec],
     given: Mapping[str, Any],
-    start: StartingPoint,
-    results: Sequence[Result] | None,
-    one_worker: Sequence[Result] | None = None,
+    load_results: Callable[[Sequence[str]], Sequence[Result]],
 ) -> tuple[What, Basis]:
     """What is to be predicted, and from what: as it was measured where nobody has ``given`` a field of its spec.
 
-    ``spec`` makes the spec with fields that are added. ``results`` are those of ``measured``; those of ``one_worker`` say
-    what one trains alone, in place of a number in ``start``. Raises InvalidInput.
+    ``spec`` makes the spec with fields that are added. ``given`` are the options by name, in bytes/s and seconds, and
+    ``load_results`` reads those of its ``sources``. Raises InvalidInput.
     """
-    said = results if one_worker is None else one_worker
-    taken = {} if said is None else as_measured(said, spec({}).backend, given)
+    backend = spec({}).backend  # what is wrong is said before many records are read
+    site, sources = given.get("site"), given.get("sources")
+    if site and sources:
+        raise InvalidInput("--site: instead of --from; for both give --from reference, too")
+    results = load_results(sources) if sources else of_site(site) if site else None
+    start = StartingPoint.of(given)
+    of_one = start.single if isinstance(start.single, Sequence) else None
+    described_by = results if of_one is None else of_one
+    taken = {} if described_by is None else as_measured(described_by, backend, given)
     what = described(spec(taken))
-    device = given.get("device") or taken.get("device")
-    if one_worker is not None:
-        single, measured_on, dilation, told = alone(one_worker, what)
-        start, device = replace(start, single=single, said=told, dilation=dilation), given.get("device") or measured_on
-    found = chosen(what, replace(start, device=device or "auto"), results)
+    if of_one is None and "device" in taken:
+        start = replace(start, device=taken["device"])
+    basis = chosen(what, start, results)
     if taken:
         as_it_was = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
-        found = replace(found, told=(f"as it was measured: {as_it_was}", *found.told))
-    return what, found
+        basis = replace(basis, made_from=(f"as it was measured: {as_it_was}", *basis.made_from))
+    return what, basis
 
 
 def chosen(what: What, start: StartingPoint, results: Sequence[Result] | None) -> Basis:
@@ -172,18 +190,20 @@ def chosen(what: What, start: StartingPoint, results: Sequence[Result] | None) -
 
     Raises InvalidInput where that is too little, or says the same twice.
     """
+    single, options = start.one_worker(what), start.network_options
     # The kind of device that one worker computes on; None where the backend leaves it open.
-    devices = backends.backend(what.backend).devices
-    device = start.device if start.device != "auto" else devices[0] if len(devices) == 1 else None
-    options = list(start.networks)
+    device: str | None = start.device if start.device != "auto" or single is None else single.device
+    if device == "auto":
+        devices = backends.backend(what.backend).devices
+        device = devices[0] if len(devices) == 1 else None
     if len(options) > 1:
         raise InvalidInput("--throughput: instead of --network; give one of them")
     if options:
-        if start.single is None:
+        if single is None:
             raise InvalidInput(f"{options[0]}: needs --single, too: what one worker trains alone, in img/s")
         if results is not None:
             raise InvalidInput(f"{options[0]}: instead of --site and --from, which say it themselves")
-        return _from_little(what, start, start.single, device or "cuda")
+        return _from_little(what, start, single, device or "cuda")
     if start.overhead is not None:
         raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
     if results is None:
@@ -193,7 +213,7 @@ def chosen(what: What, start: StartingPoint, results: Sequence[Result] | None) -
     return basis(results, what, start, device=device)
 
 
-def _from_little(what: What, start: StartingPoint, single: float, device: str) -> Basis:
+def _from_little(what: What, start: StartingPoint, single: Alone, device: str) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(what.backend).transports[0]
     forward_share = start.forward_share or parameters.forward_share(device)
@@ -209,16 +229,17 @@ def _from_little(what: What, start: StartingPoint, single: float, device: str) -
         network += f", {start.overhead * 1e3:g} ms of overhead" if start.overhead else ""
         network += ", as given; nothing was measured on several nodes, so all else is assumed"
     else:
-        found = carried.priors(start.kernels, what.backend, transport, what.has_servers, start.dilation)
-        known = [replace(q, prior=found.get(q.name, q.prior)) for q in known]
+        dilation = single.dilation if start.dilation is None else start.dilation
+        measured = carried.priors(start.kernels, what.backend, transport, what.has_servers, dilation)
+        known = [replace(q, prior=measured.get(q.name, q.prior)) for q in known]
         possible = possible if what.has_servers else (RING,)  # that is how kernels' rates are counted
-        named = [(q, q.prior.at(0.0)) for q in known if q.name in found]
+        named = [(q, q.prior.at(0.0)) for q in known if q.name in measured]
         shown = [f"{q.name} {value * q.scale:.4g} {q.unit}".rstrip() for q, value in named if value]
-        times = f"; a second of the device is {start.dilation:g} of theirs" if start.dilation != 1 else ""
-        nodes = max(each.nodes for each in start.kernels)
+        times = f"; a second of the device is {dilation:g} of theirs" if dilation != 1 else ""
+        nodes = max(run.nodes for run in start.kernels)
         network = f"{', '.join(shown)}, as kernels over {transport} say{times}; nothing was fitted"
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in known} | fixed
-    single_s = what.batch_size / single
+    single_s = what.batch_size / single.img_per_s
     nominal = start.line_rate and start.line_rate * parameters.PAYLOAD
     rate, two_lines = _link(nominal, typical["throughput"], "kernels say" if nodes > 1 else "was given")
     return Basis(
@@ -226,7 +247,7 @@ def _from_little(what: What, start: StartingPoint, single: float, device: str) -
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible, fixed),
         single_draws=single_s,
-        told=(f"one worker: {single:g} img/s, {start.said}", f"network: {network}", two_lines),
+        made_from=(f"one worker: {single.img_per_s:g} img/s, {single.origin}", f"network: {network}", two_lines),
         rate=rate,
         nodes=nodes,
     )
@@ -240,11 +261,7 @@ def _link(nominal: float | None, known: float, how: str) -> tuple[float, str]:
 
 
 def basis(
-    results: Sequence[Result],
-    what: What,
-    start: StartingPoint = NOTHING_SAID,
-    strict: bool = False,
-    device: str | None = None,
+    results: Sequence[Result], what: What, start: StartingPoint, strict: bool = False, device: str | None = None
 ) -> Basis:
     """What ``results`` say about ``what``.
 
@@ -254,93 +271,107 @@ def basis(
     ``strict`` wants a single worker measured. With ``device`` ("cpu" or "cuda") the single worker's step is one on that;
     what was fitted to others still tells of the network. Raises InvalidInput where something is not known.
     """
-    transport, single = start.transport, start.single
-    found, _ = groups(results, forward_share=start.forward_share)
+    single = start.one_worker(what)
+    every, _ = groups(results, forward_share=start.forward_share)
     if single is not None:
+        every = [_completed(group, what, single) for group in every]
+    chosen = _most_telling(every, what, start.transport)
+    if strict and not any(_alike(run, what) and run.single_s for group in every for run in group.observations):
+        raise InvalidInput(_NO_SINGLE.format(model=what.model, device=""))
+    fit = fitting.fit(chosen)
+    ours = [chosen, *(group for group in every if group.key.system == chosen.key.system and group is not chosen)]
+    if single is not None:
+        single_s = single_draws = what.batch_size / single.img_per_s
+        origin = f"{single.img_per_s:g} img/s, {single.origin}"
+    else:
+        single_s, single_draws, origin = _one_worker(ours, what, device)
+    p, drawn = fit.parameters, fit.draws.parameters
+    if all(run.relative for run in chosen.observations):
+        p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
+    rate, two_lines = _link(parameters.nominal_rate(chosen.key.system), float(p.throughput), "was fitted")
+    dilations = sorted({run.dilation for run in results if run.system == chosen.key.system})
+    network = f"network: fitted to {chosen.name}{_dilated(dilations, chosen.key.device)}"
+    assumed = [estimate.quantity.name.replace("_", " ") for estimate in fit.estimates if not estimate.identified]
+    more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
+    of_fit = "this is computed with the most probable parameters, from which the medians of harness fit may be far"
+    return Basis(
+        parameters=p,
+        single_s=single_s,
+        draws=replace(fit.draws, parameters=drawn),
+        single_draws=single_draws,
+        made_from=(f"one worker: {origin}", network, two_lines, *more),
+        warning=f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else "",
+        rate=rate,
+        nodes=max(run.nodes for run in chosen.observations),
+        batches=tuple(sorted({run.batch for group in ours for run in group.observations if run.model == what.model})),
+    )
 
-        def completed(one: Observation) -> Observation:
-            nobody_measured = one.single_s is None and _alike(one, what)
-            return replace(one, single_s=one.batch / single) if nobody_measured else one
 
-        found = [replace(group, observations=tuple(map(completed, group.observations))) for group in found]
+def _completed(group: ObservationGroup, what: What, single: Alone) -> ObservationGroup:
+    """``group`` with the step of the ``single`` worker where nobody measured that of ``what``."""
+    observations = (
+        replace(run, single_s=run.batch / single.img_per_s) if run.single_s is None and _alike(run, what) else run
+        for run in group.observations
+    )
+    return replace(group, observations=tuple(observations))
+
+
+def _most_telling(every: Sequence[ObservationGroup], what: What, transport: str | None) -> ObservationGroup:
+    """The group that says most about the network of ``what``. Raises InvalidInput for none, or several systems."""
     mechanism = "servers" if what.has_servers else "allreduce"
     suitable = [
         group
-        for group in found
+        for group in every
         if group.key.mechanism == mechanism
         and transport in (None, group.key.transport)
-        and any(one.nodes > 1 for one in group.observations)
+        and any(run.nodes > 1 for run in group.observations)
     ]
     if not suitable:
         raise InvalidInput(
             f"no results on several nodes with {'parameter servers' if what.has_servers else 'an allreduce'}"
             f"{f' over {transport}' if transport else ''} to start from; give others, or --single and --network"
         )
-    if strict and not any(_alike(one, what) and one.single_s for group in found for one in group.observations):
-        raise InvalidInput(_NO_SINGLE.format(model=what.model, device=""))
     if len(systems := sorted({group.key.system for group in suitable})) > 1:
         raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
     # The backend's own runs say more than another's with the same mechanism.
-    chosen = max(
+    return max(
         suitable,
-        key=lambda one: (
-            any(each.backend == what.backend and each.nodes > 1 for each in one.observations),
-            len({each.workers for each in one.observations}),
-            len(one.observations),
+        key=lambda group: (
+            any(run.backend == what.backend and run.nodes > 1 for run in group.observations),
+            len({run.workers for run in group.observations}),
+            len(group.observations),
         ),
     )
-    fit = fitting.fit(chosen)
-
-    if single is not None:
-        single_s = single_draws = what.batch_size / single
-        said = f"{single:g} img/s, {start.said}"
-    else:
-        others = [group for group in found if group.key.system == systems[0] and group is not chosen]
-        single_s, single_draws, said = _one_worker([chosen, *others], what, device)
-    p, drawn = fit.parameters, fit.draws.parameters
-    if all(one.relative for one in chosen.observations):
-        p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
-    assumed = [one.quantity.name.replace("_", " ") for one in fit.estimates if not one.identified]
-    more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
-    of_fit = "this is computed with the most probable parameters, from which the medians of harness fit may be far"
-    warning = f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else ""
-    rate, two_lines = _link(parameters.nominal_rate(systems[0]), float(p.throughput), "was fitted")
-    dilated = _dilated(sorted({run.dilation for run in results if run.system == systems[0]}), chosen.key.device)
-    told = (f"one worker: {said}", f"network: fitted to {chosen.name}{dilated}", two_lines, *more)
-    nodes = max(one.nodes for one in chosen.observations)
-    own = [group for group in found if group.key.system == systems[0]]
-    batches = tuple(sorted({one.batch for group in own for one in group.observations if one.model == what.model}))
-    return Basis(p, single_s, replace(fit.draws, parameters=drawn), single_draws, told, warning, rate, nodes, batches)
 
 
-def _alike(one: Observation, what: What, batch: int | None = None) -> bool:
-    return one.model == what.model and one.image_size in (0, what.image_size or 0) and batch in (None, one.batch)
+def _alike(run: Observation, what: What, batch: int | None = None) -> bool:
+    return run.model == what.model and run.image_size in (0, what.image_size or 0) and batch in (None, run.batch)
 
 
-def _one_worker(found: Sequence[ObservationGroup], what: What, device: str | None) -> tuple[float, Any, str]:
+def _one_worker(every: Sequence[ObservationGroup], what: What, device: str | None) -> tuple[float, Any, str]:
     """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it.
 
     Workers that do what those on several nodes do come first: on one machine a node alone has more threads.
     """
     for batch in (what.batch_size, None):
-        for group in found:
-            runs = [one for one in group.observations if _alike(one, what, batch) and not one.relative]
+        for group in every:
+            runs = [run for run in group.observations if _alike(run, what, batch) and not run.relative]
             if not runs or device not in (None, group.key.device):
                 continue
             usual = {run.work for run in group.observations if run.nodes > 1}
             same = [run for run in runs if run.work in usual] or runs
-            one = next((run for run in same if run.single_s is not None), same[0])
-            if one.single_s is not None:
-                draws: Any = one.single_s
-                step_s, how = one.single_s, "measured"
+            first = next((run for run in same if run.single_s is not None), same[0])
+            if first.single_s is not None:
+                draws: Any = first.single_s
+                step_s, how = first.single_s, "measured"
             else:
                 fit = fitting.fit(group)
-                draws = fit.single_draws[one.work]
-                step_s, how = fit.singles[one.work], "fitted"
-            said = f"{how}, {one.batch / step_s:,.4g} img/s ({group.name})"
+                draws = fit.single_draws[first.work]
+                step_s, how = fit.singles[first.work], "fitted"
+            origin = f"{how}, {first.batch / step_s:,.4g} img/s ({group.name})"
             if any(run.workers == 1 and run.single_s is not None and run not in same for run in runs):
-                said += "; the worker that was measured alone has other threads, data or software"
-            if (factor := what.batch_size / one.batch) != 1:
-                said += f", and scaled from {one.batch} to {what.batch_size} images per step"
-            return step_s * factor, draws * factor, said
+                origin += "; the worker that was measured alone has other threads, data or software"
+            if (factor := what.batch_size / first.batch) != 1:
+                origin += f", and scaled from {first.batch} to {what.batch_size} images per step"
+            return step_s * factor, draws * factor, origin
     raise InvalidInput(_NO_SINGLE.format(model=what.model, device=f" {device}" if device else ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -13,7 +13,7 @@ from harness.analysis.evidence import server_traffic
 from harness.analysis.late import Late, late
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.prediction.basis import StartingPoint, alone, basis, chosen
+from harness.prediction.basis import StartingPoint, basis, chosen
 from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of, unfit
@@ -22,17 +22,19 @@ from harness.results.result import Result
 from harness.results.sources import with_number
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
-SLICE, PARTITIONING = "1MiB", "partitioning tensors to 1 MiB slices"
+SLICE = "1MiB"
+# Other ways to do the same.
+BEST, PARTITIONING = "the best number of parameter servers", "partitioning tensors to 1 MiB slices"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One size, what binds it, and other ways to do the same: what they are called, and what they would give."""
+    """One size, what binds it, and what other ways to do the same would give, by what they are called."""
 
     what: What
     basis: Basis
     prediction: Prediction
-    alternatives: tuple[tuple[str, Prediction], ...]
+    alternatives: Mapping[str, Prediction]
 
     @property
     def binding(self) -> Bound | None:
@@ -41,75 +43,47 @@ class Explanation:
         return max(waits, key=lambda one: one.seconds) if waits else None
 
     @property
-    def held(self) -> float:
+    def held_bytes(self) -> float:
         """Bytes that the binding server holds; 0 where none binds."""
         bound = self.binding
         return held(self.what, self.prediction.ps)[bound.server] if bound and bound.server >= 0 else 0.0
 
-    def as_dict(self) -> dict[str, object]:
-        bound = self.binding
-        return self.prediction.as_dict() | {
-            "bound": None if bound is None else bound.as_dict() | {"held_bytes": self.held},
-            "alternatives": [
-                {"what": name, "ps": one.ps, "img_per_s": one.img_per_s} for name, one in self.alternatives
-            ],
-            "explanation": list(sentences(self)),
-            "basis": list(self.basis.told),
-        }
-
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured step (s) beside the ``interval`` that was predicted of it (s), None where nothing is known of the spread:
-    who was late, and what the fullest server sent.
+    """A measured step beside the interval that was predicted of it (s), None where nothing is known of the spread.
+
+    ``beyond`` is by which share it is longer than the interval's end, or (below 0) shorter than its beginning; 0: inside.
+    Also who was late, and in ``counted`` what the fullest server sent.
     """
 
-    step_s: float
-    interval: tuple[float, float] | None
+    measured_step_s: float
+    predicted_step_interval_s: tuple[float, float] | None
+    inside: bool | None
+    beyond: float
     late: tuple[Late, ...]
     counted: tuple[str, ...]
-
-    @property
-    def beyond(self) -> float:
-        """By which share the step is longer than the interval's end, or (below 0) shorter than its beginning; 0: inside."""
-        low, high = self.interval or (self.step_s, self.step_s)
-        return max(self.step_s / high - 1, 0.0) or min(self.step_s / low - 1, 0.0)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "measured_step_s": self.step_s,
-            "predicted_step_interval_s": self.interval,
-            "inside": None if self.interval is None else self.beyond == 0,
-            "beyond": self.beyond,
-            "late": [vars(one) for one in self.late],
-        }
 
 
 def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Explanation:
     """What binds a step on ``nodes`` nodes with ``ps`` servers, by default the best number, and what would help."""
     fastest = best(what, basis, [nodes])[0]
     prediction = fastest if ps is None else at(what, basis, nodes, ps)
-    alternatives = []
+    alternatives = {}
     if what.has_servers:
-        alternatives.append(("the best number of parameter servers", fastest))
+        alternatives[BEST] = fastest
         if not what.is_partitioned:
-            alternatives.append((PARTITIONING, best(partitioned(what), basis, [nodes])[0]))
-    return Explanation(what, basis, prediction, tuple(alternatives))
+            alternatives[PARTITIONING] = best(partitioned(what), basis, [nodes])[0]
+    return Explanation(what, basis, prediction, alternatives)
 
 
 def explain_record(
-    path: Path,
-    sources: Sequence[str],
-    start: StartingPoint,
-    one_worker: Sequence[Result] | None,
-    progress: Callable[[int, int], None],
-    unreadable: Callable[[str], None],
+    path: Path, sources: Sequence[str], start: StartingPoint, load: Callable[[Sequence[str]], Sequence[Result]]
 ) -> tuple[Explanation, Measured]:
     """Of the run in the record at ``path``: the explanation, and what was measured beside it.
 
-    ``one_worker`` are results with what one trains alone. Unless ``start`` has a network, ``sources`` are results beside
-    the record, by default those of its folder. Raises InvalidInput for a run without a number, and where the one worker was
-    on another device.
+    Unless ``start`` has a network, ``sources`` are results beside the record, by default those of its folder, which
+    ``load`` reads. Raises InvalidInput for a run without a number, and where the one worker was on another device.
     """
     record = Record.read(path)
     if record.derived is None:
@@ -119,36 +93,41 @@ def explain_record(
         raise InvalidInput(f"{path}: {reason}")
     fields = ("backend", "model", "batch_size", "devices_per_node")
     what = What(**{name: getattr(run, name) for name in fields}, image_size=run.image_size or None, options=run.tuned)
+    single = start.one_worker(what)
+    if single and single.device not in ("auto", run.device):
+        raise InvalidInput(f"--single: one worker on {single.device}, but the run is one on {run.device}")
     # With a share of the bytes a link counts as so much faster.
     own_time = record.spec.dilation / record.spec.bytes_scale
     start = replace(start, transport=run.transport, device=run.device, dilation=own_time)
-    if one_worker is not None:
-        single = alone(one_worker, what)
-        if single.device != start.device:
-            raise InvalidInput(f"--single: one worker on {single.device}, but the run is one on {start.device}")
-        start = replace(start, single=single.img_per_s, said=single.said)
-    if start.networks:
+    if start.network_options:
         begin = chosen(what, start, None)
     else:
         nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]
         alike = attrgetter("system", "device", "software")  # another one's single worker would say nothing
-        beside = [
-            each
-            for each in with_number(results.load(nearby, progress=progress, unreadable=unreadable))
-            if alike(each) == alike(run)
-        ]
-        begin = basis(beside, what, start, strict=start.single is None)
+        beside = [result for result in with_number(load(nearby)) if alike(result) == alike(run)]
+        begin = basis(beside, what, start, strict=single is None)
+    explained = explain(what, begin, run.nodes, run.ps)
+    return explained, _beside(explained.prediction, run, record)
+
+
+def _beside(predicted: Prediction, run: Result, record: Record) -> Measured:
+    step_s, images = step_of(run), run.workers * run.batch_size
+    low, high = images / predicted.high, images / predicted.low
+    predicts = high > 1.0001 * low  # of a single worker nothing is predicted
+    beyond = max(step_s / high - 1, 0.0) or min(step_s / low - 1, 0.0) if predicts else 0.0
     counted = tuple(
         f"measured: PS {server.ps} sent {size(server.sent)} and received {size(server.received)} per step; "
         f"planned {size(server.planned)} each way"
         for server in sorted(server_traffic(record), key=lambda server: -server.sent)[:1]
     )
-    explained = explain(what, begin, run.nodes, run.ps)
-    images = run.workers * run.batch_size
-    ends = images / explained.prediction.high, images / explained.prediction.low
-    # Of a single worker nothing is predicted.
-    interval = ends if ends[1] > 1.0001 * ends[0] else None
-    return explained, Measured(step_of(run), interval, tuple(late(record)), counted)
+    return Measured(
+        measured_step_s=step_s,
+        predicted_step_interval_s=(low, high) if predicts else None,
+        inside=beyond == 0 if predicts else None,
+        beyond=beyond,
+        late=tuple(late(record)),
+        counted=counted,
+    )
 
 
 def partitioned(what: What) -> What:
@@ -157,17 +136,17 @@ def partitioned(what: What) -> What:
     return replace(what, options=json.dumps(options, sort_keys=True))
 
 
-def sentences(one: Explanation) -> Sequence[str]:
+def sentences(explanation: Explanation) -> list[str]:
     """The explanation for people: what binds, then what would help."""
-    now = one.prediction.img_per_s
-    told = [_binding(one)]
-    for name, other in one.alternatives:
+    now = explanation.prediction.img_per_s
+    texts = [_binding(explanation)]
+    for name, other in explanation.alternatives.items():
         servers = f" ({other.ps:,} PS)" if other.ps else ""
         if other.img_per_s > HELPS * now:
-            told.append(f"{name}{servers} would give {rate(other.img_per_s)} instead of {rate(now)}")
-        elif name.startswith("the best"):
-            told.append(f"no other number of parameter servers would give {100 * (HELPS - 1):.0f} % more")
-    return told
+            texts.append(f"{name}{servers} would give {rate(other.img_per_s)} instead of {rate(now)}")
+        elif name == BEST:
+            texts.append(f"no other number of parameter servers would give {100 * (HELPS - 1):.0f} % more")
+    return texts
 
 
 def _binding(one: Explanation) -> str:
@@ -178,7 +157,7 @@ def _binding(one: Explanation) -> str:
         more = f"; {seconds(rest)} are overhead" if rest > 0.02 * prediction.law_s else ""
         hidden = "what the network does is hidden behind it"
         return f"compute bounds the step: {seconds(one.basis.single_s)} {step}; {hidden}{more}"
-    forward = bound.which == "forward"
+    forward = bound.phase == "forward"
     served, own = (float(factor) for factor in one.what.law(prediction.ps).factors(prediction.nodes, p))
     exchange = one.what.servers(prediction.ps)
     if exchange is None or bound.server == WORKER:  # the bytes are all of a pass, of which compute hides a part
@@ -189,11 +168,11 @@ def _binding(one: Explanation) -> str:
             what = f"a worker node's own endpoint binds: it {'receives' if forward else 'sends'}"
         return (
             f"{what} {size(bytes_)} per step through {size(through)}/s = {seconds(bytes_ / through)}; "
-            f"of that {bound.which} does not hide {seconds(bound.seconds - compute)} {step}"
+            f"of that {bound.phase} does not hide {seconds(bound.seconds - compute)} {step}"
         )
     remote = (prediction.nodes - exchange.shared_nodes) * exchange.workers_per_node
     both = exchange.pulls == "before_forward" and all(each.server >= 0 for each in prediction.bounds)
-    also = "" if one.held < 1.01 * bound.tensor_bytes else f" and others, {size(one.held)} in all"
+    also = "" if one.held_bytes < 1.01 * bound.tensor_bytes else f" and others, {size(one.held_bytes)} in all"
     verb = "pull and push" if both else "pull" if forward else "push"
     each_way = " each way" if both or exchange.pulls == "after_push" else ""
     # More than the workers, where many-to-many traffic takes longer than its bytes.
@@ -203,8 +182,8 @@ def _binding(one: Explanation) -> str:
     twice = f", {seconds(spent)} for both," if both else ""
     return (
         f"{bound.name} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {plural(remote, 'worker')} "
-        f"{verb} {size(remote * one.held)}{each_way} per step through {size(through)}/s{many} = "
-        f"{seconds(served * one.held / through)}{twice} {step}"
+        f"{verb} {size(remote * one.held_bytes)}{each_way} per step through {size(through)}/s{many} = "
+        f"{seconds(served * one.held_bytes / through)}{twice} {step}"
     )
 
 

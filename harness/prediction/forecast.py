@@ -31,8 +31,8 @@ class Basis:
     sure they are.
 
     ``single_draws`` is an array [draws], or one number where it is known. Without ``draws`` predictions are those of the
-    law alone, and have no intervals. ``told`` says where all of it comes from, line by line; ``warning`` says it if the
-    measurements that it comes from contradict the law. ``rate`` is the link's (bytes/s) by two lines, None for the
+    law alone, and have no intervals. ``made_from`` says where all of it comes from, line by line, ``warning`` that those
+    measurements contradict the law. ``rate`` is the link's (bytes/s) by two lines, None for the
     throughput. The most ``nodes`` and all ``batches`` (per device) are those that were measured, where that is known.
     """
 
@@ -40,7 +40,7 @@ class Basis:
     single_s: float
     draws: Draws | None = None
     single_draws: Value | None = None
-    told: tuple[str, ...] = ()
+    made_from: tuple[str, ...] = ()
     warning: str = ""
     rate: float | None = None
     nodes: int = 0
@@ -120,17 +120,13 @@ class Bound:
     during the pass, in ``seconds``; ``tensor`` is the largest piece among them.
     """
 
-    which: Pass
+    phase: Pass
     server: int
     name: str
     tensor: str
     tensor_bytes: float
     bytes: float
     seconds: float
-
-    def as_dict(self) -> dict[str, object]:
-        figures = {name: getattr(self, name) for name in ("tensor", "tensor_bytes", "bytes", "seconds")}
-        return {"pass": self.which, "by": self.name} | figures
 
 
 @dataclass(frozen=True)
@@ -156,12 +152,6 @@ class Prediction:
     bounds: tuple[Bound, ...]
     two_lines_s: float
     extrapolates: str = ""
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON, without the bounds; the interval is None where nothing is known of the spread."""
-        names = ("nodes", "workers", "ps", "img_per_s", "efficiency", "step_s", "two_lines_s", "extrapolates")
-        interval = None if math.isnan(self.low) else [self.low, self.high]
-        return {name: getattr(self, name) for name in names} | {"interval": interval}
 
 
 def check_sizes(what: What, nodes: Sequence[int], ps: int | None = None) -> None:
@@ -285,10 +275,10 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
         ("forward", law.forward, forward_s, law.ordered(p), 0.0),
         ("backward", law.backward, basis.single_s - forward_s, 1.0, p.serial),
     )
-    for which, phase, pass_s, ordered, serial in passes:
+    for name, phase, pass_s, ordered, serial in passes:
         if phase is None:
             continue
-        bound = Bound(which, COMPUTE, "compute", "", 0.0, 0.0, pass_s)
+        bound = Bound(name, COMPUTE, "compute", "", 0.0, 0.0, pass_s)
         for queue, factor in zip(phase, factors, strict=True):
             if queue is None:
                 continue
@@ -307,8 +297,8 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
                 tensor, size = max(queued, key=lambda piece: piece[1])
                 passed = float(queue.lines[1, line] * factor)
                 # The workers themselves bind where gradients are summed without servers.
-                name = exchange.name(server) if exchange and server != WORKER else "network"
-                bound = Bound(which, server, name, tensor, float(size), passed, float(ends[line]))
+                endpoint = exchange.name(server) if exchange and server != WORKER else "network"
+                bound = Bound(name, server, endpoint, tensor, float(size), passed, float(ends[line]))
         yield bound
 
 

@@ -56,8 +56,7 @@ def test_a_note_gives_the_figures_of_its_sentence(harness: Harness) -> None:
         *("--nodes", "128", "--placement", "partitioned", "--json"),
     )
     (one,) = predicted.succeeded().json["predictions"]
-    low, high = one["interval"]
-    figures = " – ".join(f"{round(value, -2):,.0f}" for value in (low, high))
+    figures = " – ".join(f"{round(one[end], -2):,.0f}" for end in ("low", "high"))
     assert re.search(
         rf"^\| slices of 1 MiB\[\^\d+\] \| {round(one['img_per_s'], -2):,.0f} \({figures}, ", committed(), re.M
     )

@@ -104,7 +104,7 @@ def test_ps_holding_the_largest_tensor_bounds_the_step() -> None:
     assert LARGEST == 2048 * 1001 * 4
 
     predicted = forecast.at(SERVERS, BASIS, 128, 116)
-    assert [bound.which for bound in predicted.bounds] == ["forward", "backward"]
+    assert [bound.phase for bound in predicted.bounds] == ["forward", "backward"]
     for bound in predicted.bounds:
         assert (bound.tensor, bound.server, bound.name) == ("dense.kernel", holder, f"PS {holder}")
         assert bound.tensor_bytes == LARGEST

@@ -103,7 +103,7 @@ def _size(each: Size) -> list[str]:
         who = "the network" if bound.server == WORKER else bound.name
         what = f"{who} with {bound.tensor} ({size(bound.tensor_bytes)}): {size(bound.bytes)} pass, done after "
         what = "nothing but its compute" if bound.server == COMPUTE else what + seconds(bound.seconds)
-        lines.append(f"{bound.which} waits for {what}")
+        lines.append(f"{bound.phase} waits for {what}")
     return lines
 
 

@@ -77,11 +77,10 @@ class Explained:
         """
         size = self.curves[0].largest
         what, basis, prediction = size.what, size.basis, size.prediction
-        alternatives = []
+        alternatives = {}
         if what.has_servers and not what.is_partitioned:
-            other = forecast.at(partitioned(what), basis, prediction.nodes, prediction.ps)
-            alternatives.append((PARTITIONING, other))
-        explanation = "; ".join(sentences(Explanation(what, basis, prediction, tuple(alternatives))))
+            alternatives[PARTITIONING] = forecast.at(partitioned(what), basis, prediction.nodes, prediction.ps)
+        explanation = "; ".join(sentences(Explanation(what, basis, prediction, alternatives)))
         return f"{plural(size.workers, 'worker')}, {what.model}: {explanation}."
 
 

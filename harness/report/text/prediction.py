@@ -1,9 +1,14 @@
-"""Predictions, fits and explanations as text for a terminal, and as plain data for scripts."""
+"""Predictions, fits and explanations as text for a terminal, and as JSON for scripts: in bytes, seconds and img/s."""
 
 import json
 from collections.abc import Sequence
 
+import numpy as np
+import pandas
+from pydantic_core import to_jsonable_python
+
 from harness.core.text import plural
+from harness.prediction import forecast
 from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
 from harness.prediction.fitting import LEVEL, Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction, What
@@ -14,6 +19,11 @@ from harness.report.text.table import table
 
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out
 _GROUP = ("system", "software", "mechanism")
+
+
+def as_json(document: object) -> str:
+    """Dataclasses become objects with their fields; NaN and infinity, which JSON does not have, become null."""
+    return json.dumps(to_jsonable_python(document, inf_nan_mode="null"))
 
 
 def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
@@ -54,7 +64,7 @@ def _with_basis(basis: Basis, largest: Prediction | None, lines: Sequence[str]) 
         warning.append(
             f"EXTRAPOLATES {largest.extrapolates}: nothing was measured in between, and intervals may be too narrow"
         )
-    return "\n".join([*warning, *lines, "", "made from", *(f"  {line}" for line in basis.told)])
+    return "\n".join([*warning, *lines, "", "made from", *(f"  {line}" for line in basis.made_from)])
 
 
 def _figure(value: float) -> str:
@@ -70,34 +80,61 @@ def _waits_for(prediction: Prediction, basis: Basis) -> str:
             what = (
                 f" with {bound.tensor} ({size(bound.tensor_bytes)})" if bound.server >= 0 else f" ({size(bound.bytes)})"
             )
-            passes.setdefault(bound.name + what, []).append(bound.which)
+            passes.setdefault(bound.name + what, []).append(bound.phase)
     if passes:
         return "; ".join(f"{' and '.join(which)}: {reason}" for reason, which in passes.items())
     overhead = prediction.law_s - basis.single_s
     return "nothing" if overhead < 0.02 * prediction.law_s else f"nothing; {seconds(overhead)} of overhead"
 
 
-def explanation(one: Explanation, measured: Measured | None = None) -> str:
+def predictions_as_json(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
+    document = {"backend": what.backend, "model": what.model, "warning": basis.warning or None}
+    return as_json(document | {"made_from": basis.made_from, "predictions": sizes})
+
+
+def rates_of_all(what: What, basis: Basis, sizes: Sequence[int], for_scripts: bool) -> str:
+    """Img/s of every possible number of servers at every size: too many for intervals, so plain columns, or JSON."""
+    counts, steps = forecast.sweep(what, basis, sizes)
+    rates = np.where(np.isfinite(steps), np.asarray(sizes) * what.devices_per_node * what.batch_size / steps, np.nan)
+    if for_scripts:
+        rows = [[float(f"{rate:.6g}") for rate in row] for row in rates]
+        return as_json({"nodes": sizes, "ps": counts, "img_per_s": rows, "made_from": basis.made_from})
+    table = pandas.DataFrame(rates.T, index=pandas.Index(sizes, name="nodes"), columns=pandas.Index(counts, name="ps"))
+    return table.stack().dropna().to_csv(header=["img_per_s"], float_format="%.6g")
+
+
+def explanation(explained: Explanation, measured: Measured | None = None) -> str:
     """What binds a step, and what would help; with a measured step beside the predicted one, and who was late in it."""
-    prediction = one.prediction
+    prediction = explained.prediction
     servers = f", {prediction.ps} PS" if prediction.ps else ""
-    title = f"{one.what.backend}, {one.what.model}, {plural(prediction.nodes, 'node')}{servers}: "
+    title = f"{explained.what.backend}, {explained.what.model}, {plural(prediction.nodes, 'node')}{servers}: "
     title += f"{rate(prediction.img_per_s)} predicted, {seconds(prediction.step_s)} per step"
-    lines = sentences(one)
+    lines = sentences(explained)
     if measured:
         lines = [*_beside(measured, prediction), *lines, *measured.counted]
     lines = [*lines, f"two lines say {seconds(prediction.two_lines_s)} per step"]
-    return _with_basis(one.basis, prediction, [title, *(f"  {line}" for line in lines)])
+    return _with_basis(explained.basis, prediction, [title, *(f"  {line}" for line in lines)])
+
+
+def explanation_as_json(explained: Explanation, measured: Measured | None = None) -> str:
+    document = vars(explained.prediction) | {
+        "binding": explained.binding,
+        "held_bytes": explained.held_bytes,
+        "alternatives": explained.alternatives,
+        "explanation": sentences(explained),
+        "made_from": explained.basis.made_from,
+    }
+    return as_json(document | (vars(measured) if measured else {}))
 
 
 def _beside(measured: Measured, prediction: Prediction) -> list[str]:
     """Whether the run was as predicted and, if it was slower, who was late."""
-    beside = f"measured {seconds(measured.step_s)}, predicted {seconds(prediction.step_s)}"
-    if measured.interval is None:
+    beside = f"measured {seconds(measured.measured_step_s)}, predicted {seconds(prediction.step_s)}"
+    if measured.predicted_step_interval_s is None:
         return [beside]
-    beside += f" ({' to '.join(map(seconds, measured.interval))})"
+    beside += f" ({' to '.join(map(seconds, measured.predicted_step_interval_s))})"
     if measured.beyond <= 0:
-        return [f"{beside}: {f'outside, faster by {-measured.beyond:.1%}' if measured.beyond else 'inside'}"]
+        return [f"{beside}: {'inside' if measured.inside else f'outside, faster by {-measured.beyond:.1%}'}"]
     unknown = ["no rank says that it was late; `harness run --preflight` compares nodes and links before a run"]
     slower = f"{beside}: outside, slower by {measured.beyond:.1%} than its node and its network explain"
     return [slower, *(list(map(str, measured.late)) or unknown)]
@@ -192,59 +229,36 @@ def parameters(fit: Fit) -> list[str]:
 
 
 def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
-    document = []
-    for fit, alone, held in fitted:
-        group, misfit, runs = fit.group, fit.misfit, informative(fit.group.observations)
-        estimates = {
-            one.quantity.name: {
-                **{name: getattr(one, name) for name in ("value", "low", "high", "identified", "how")},
-                "unit": one.quantity.si,
-            }
-            for one in fit.estimates
-        }
-        structures = zip(fit.problems, fit.chances, strict=True)
-        document.append(
-            {
-                **group.key._asdict(),
-                "numbers": fit.fitted,
-                "mape": mean_error(fit.errors),
-                "two_lines_mape": fit.two_lines(runs),
-                "misfit": {
-                    "contradicts": bool(misfit.contradiction),
-                    "chi2": misfit.chi2,
-                    "degrees_of_freedom": misfit.freedom,
-                    "p": misfit.p_value,
-                },
-                "effective_draws": fit.effective,
-                "selected_on": group.selected_on,
-                "left_one_out_mape": mean_error(alone) if alone else None,
-                "parameters": estimates,
-                "sums": list(map(vars, fit.sums)),
-                "forward_share": fit.problems[0].share.typical,
-                "structures": [dict([problem.structure, ("probability", chance)]) for problem, chance in structures],
-                "runs": _runs(runs, fit.errors),
-                "held_out": _runs(held.unseen, held.errors) if held else [],
-                "two_lines_held_out_mape": held.fit.two_lines(held.unseen) if held else None,
-            }
-        )
-    return json.dumps({"fits": document, "left_out": list(left_out)})
+    return as_json({"fits": [_fit_as_json(*each) for each in fitted], "left_out": left_out})
+
+
+def _fit_as_json(fit: Fit, alone: Sequence[float], held: HeldOut | None) -> dict[str, object]:
+    group, runs = fit.group, informative(fit.group.observations)
+    structures = zip(fit.problems, fit.chances, strict=True)
+    return {
+        **group.key._asdict(),
+        "selected_on": group.selected_on,
+        "numbers": fit.fitted,
+        "mape": mean_error(fit.errors),
+        "two_lines_mape": fit.two_lines(runs),
+        "left_one_out_mape": mean_error(alone) if alone else None,
+        "misfit": vars(fit.misfit) | {"contradiction": fit.misfit.contradiction},
+        "effective_draws": fit.effective,
+        "parameters": {
+            each.quantity.name: vars(each) | {"quantity": each.quantity.meaning, "unit": each.quantity.si}
+            for each in fit.estimates
+        },
+        "sums": fit.sums,
+        "forward_share": fit.problems[0].share.typical,
+        "structures": [dict([problem.structure, ("probability", chance)]) for problem, chance in structures],
+        "runs": _runs(runs, fit.errors),
+        "held_out": _runs(held.unseen, held.errors) if held else [],
+        "two_lines_held_out_mape": held.fit.two_lines(held.unseen) if held else None,
+    }
 
 
 def _runs(runs: Sequence[Observation], errors: Sequence[float]) -> list[dict[str, object]]:
+    names = ("backend", "nodes", "workers", "ps", "step_s")
     return [
-        {name: getattr(run, name) for name in ("backend", "nodes", "workers", "ps")}
-        | {"step": run.step_s, "error": error}
-        for run, error in zip(runs, errors, strict=True)
+        {name: getattr(run, name) for name in names} | {"error": error} for run, error in zip(runs, errors, strict=True)
     ]
-
-
-def predictions_as_json(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
-    """The same for scripts; times in seconds, an interval is null where nothing is known of the spread."""
-    document = {
-        "backend": what.backend,
-        "model": what.model,
-        "warning": basis.warning or None,
-        "made_from": basis.told,
-        "predictions": [one.as_dict() | {"bounds": [bound.as_dict() for bound in one.bounds]} for one in sizes],
-    }
-    return json.dumps(document)
