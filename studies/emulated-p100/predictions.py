@@ -12,7 +12,8 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from measure import FILES, Table, parts
 
@@ -30,25 +31,26 @@ COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
 CONTENTION = 0.5
 
 
-def predicted(spec: RunSpec, links: float) -> tuple[float, float]:
-    """``queues_s`` and ``contention_s`` of a complete spec on links of so many GB/s in the device's time."""
-    return by_law(spec)(links)
+class Steps(NamedTuple):
+    """What is said of a step (s): by the law, the law with ``CONTENTION``, and two lines."""
+
+    queues_s: float
+    contention_s: float
+    two_lines_s: float
 
 
-def by_law(spec: RunSpec) -> Callable[[float], tuple[float, float]]:
-    """``predicted`` of a spec, for several rates of links."""
+def predicted(spec: RunSpec, links: float) -> Steps:
+    """A step of a complete spec, with all bytes, on links of so many GB/s in the device's time."""
     spec = spec.model_copy(update={"bytes_scale": 1.0})
     device, exchange = emulation(spec), backends.backend(spec.backend).exchange
     assert device
     assert exchange
-    of_step, step_s = law(exchange(spec), profile(spec.model)), device.step_s
-
-    def on(links: float) -> tuple[float, float]:
-        known = [Parameters(links * 1e9 * PAYLOAD, contention=crowd) for crowd in (0.0, CONTENTION)]
-        queues, contention = (float(of_step.seconds(spec.nodes, spec.workers, step_s, each)) for each in known)
-        return queues, contention
-
-    return on
+    of_step, rate = law(exchange(spec), profile(spec.model)), links * 1e9 * PAYLOAD
+    known = [Parameters(rate, contention=crowd) for crowd in (0.0, CONTENTION)]
+    return Steps(
+        *(float(of_step.seconds(spec.nodes, spec.workers, device.step_s, each)) for each in known),
+        of_step.two_lines_s(spec.nodes, device.step_s, device.forward_share, rate),
+    )
 
 
 def points(name: str, tables: Sequence[Table]) -> list[StudyPoint]:
@@ -86,8 +88,9 @@ def main() -> None:
     for part in (part for file in FILES for part in parts(file)):
         asked = points(part.name, part.tables)
         for point, label in zip(asked, labels([point.spec.model_dump() for point in asked]), strict=True):
-            seconds = predicted(complete(point.spec), part.links.rate)
-            rows.writerow([part.links.rate, point.spec.model, label, point.id, *(f"{each:.4f}" for each in seconds)])
+            steps = predicted(complete(point.spec), part.links.rate)
+            seconds = (f"{step_s:.4f}" for step_s in (steps.queues_s, steps.contention_s))
+            rows.writerow([part.links.rate, point.spec.model, label, point.id, *seconds])
 
 
 if __name__ == "__main__":

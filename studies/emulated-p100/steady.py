@@ -16,28 +16,25 @@ import math
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Literal, NamedTuple
 
 from measure import FILES, HERE, parts
-from predictions import by_law, complete
+from predictions import Steps, complete, predicted
 from predictions import points as study_points
 
 from harness import results
 from harness.analysis.verdict import MARGIN
-from harness.core import backend as backends
-from harness.core.emulation import emulation, profile
+from harness.core.emulation import profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural, template
 from harness.errors import HarnessError, InvalidInput, writing
 from harness.files import write_atomically
-from harness.prediction.law import law
-from harness.prediction.law import profile as network
-from harness.prediction.parameters import PAYLOAD
 from harness.records.measurement import Record, durations_s
 from harness.running.notes import StudyNotes
 
@@ -71,21 +68,23 @@ class Point(NamedTuple):
     """A configuration with all its repeats. Times are seconds of the device; ``links`` are GB/s each way.
 
     ``steps_s`` has the durations of each repeat's steps after the barrier, the mean of all ranks, of which the first
-    ``left_out`` are not part of its steady step. ``step_s`` is the mean of those of all repeats. ``complete``: all points
-    of its study were measured, so that the search was the same on both sides.
+    ``left_out`` are not part of its steady step, which ``each_s`` has. ``complete``: all points of its study were measured,
+    so that the search was the same on both sides.
     """
 
     study: str
     links: float
     spec: RunSpec
-    step_s: float
     each_s: tuple[float, ...]
     steps_s: tuple[tuple[float, ...], ...]
     left_out: tuple[int, ...]
-    law_s: float
-    lines_s: float
+    predicted: Steps
     written_before: bool | None
     complete: bool = True
+
+    @property
+    def step_s(self) -> float:
+        return fmean(self.each_s)
 
     @property
     def ps(self) -> int:
@@ -149,19 +148,27 @@ class Cell(NamedTuple):
 
     @property
     def toolkit(self) -> Point:
-        return min(self.toolkits, key=step)
+        return fastest(self.toolkits)
 
     @property
     def best(self) -> Point:
-        return min(self.servers.values(), key=step)
+        return fastest(self.servers.values())
 
     @property
     def name(self) -> str:
         return f"{plural(self.nodes, 'node')} with {self.links:g} GB/s"
 
 
-def step(point: Point) -> float:
-    return point.step_s
+def fastest(points: Iterable[Point]) -> Point:
+    return min(points, key=attrgetter("step_s"))
+
+
+class Ratio(NamedTuple):
+    """How many times longer one step takes than another, with the interval of repeatability at 95 %."""
+
+    value: float
+    low: float = 0.0
+    high: float = math.inf
 
 
 class Spread(NamedTuple):
@@ -170,8 +177,8 @@ class Spread(NamedTuple):
     deviation: float
     freedom: int
 
-    def interval(self, slow: Point, fast: Point, among: tuple[int, int] = (1, 1)) -> tuple[float, float]:
-        """Of the ratio of two steps, at 95 %; they are the shortest ``among`` so many (Šidák).
+    def ratio(self, slow: Point, fast: Point, among: tuple[int, int] = (1, 1)) -> Ratio:
+        """Of two steps that are the shortest ``among`` so many (Šidák); without an interval if nothing was repeated.
 
         A step that was the shortest by luck is longer: the dividend's raises the upper limit, the divisor's the lower one.
         Not all points were repeated, and some steps scatter more than others, so that of a point's own steps is added.
@@ -179,17 +186,19 @@ class Spread(NamedTuple):
         from scipy.special import stdtrit
 
         ratio = slow.step_s / fast.step_s
+        if not self.freedom:
+            return Ratio(ratio)
         error = math.sqrt(sum(self.deviation**2 / len(each.each_s) + each.scatter**2 for each in (slow, fast)))
         up, down = (float(stdtrit(self.freedom, 0.975 ** (1 / count))) * error for count in among)
-        return ratio * math.exp(-down), ratio * math.exp(up)
+        return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
 
 
-def spread(points: Iterable[Point]) -> Spread | None:
-    """From all points with several repeats; None without one."""
+def spread(points: Iterable[Point]) -> Spread:
+    """From all points with several repeats."""
     several = [point for point in points if len(point.each_s) > 1]
     freedom = sum(len(point.each_s) - 1 for point in several)
     squares = sum((value / point.step_s - 1) ** 2 for point in several for value in point.each_s)
-    return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
+    return Spread(math.sqrt(squares / freedom) if freedom else 0.0, freedom)
 
 
 # --- reading ---
@@ -258,110 +267,111 @@ def read(folders: Iterable[Path]) -> list[Point]:
 
 def _point(study: str, links: float, identity: str, record: Record, spec: RunSpec) -> Point:
     assert record.derived and record.derived.steady
-    steps_s = [tuple(step_s / spec.dilation for step_s in durations_s(repeat.ranks)) for repeat in record.repeats]
-    each_s = tuple(spec.global_batch / value for value in record.derived.img_per_s.values)
-    device, exchange = emulation(spec), backends.backend(spec.backend).exchange
-    assert device and exchange
-    whole = spec.model_copy(update={"bytes_scale": 1.0})
-    lines = law(exchange(whole), network(spec.model))
     written = first_written().get((f"{links:g}", identity))
     return Point(
         study,
         links,
         spec,
-        fmean(each_s),
-        each_s,
-        tuple(steps_s),
-        tuple(each.left_out for each in record.derived.steady),
-        by_law(spec)(links)[0],
-        lines.two_lines_s(spec.nodes, device.step_s, device.forward_share, links * 1e9 * PAYLOAD),
-        None if not first_written() else written is not None and written < datetime.fromisoformat(record.started),
+        each_s=tuple(spec.global_batch / value for value in record.derived.img_per_s.values),
+        steps_s=tuple(
+            tuple(step_s / spec.dilation for step_s in durations_s(repeat.ranks)) for repeat in record.repeats
+        ),
+        left_out=tuple(repeat.left_out for repeat in record.derived.steady),
+        predicted=predicted(spec, links),
+        written_before=bool(written and written < datetime.fromisoformat(record.started)) if first_written() else None,
     )
 
 
 def cells(points: Sequence[Point]) -> list[Cell]:
     """Those with toolkits and servers, if all of the search was measured. The controls have questions of their own."""
-    places: dict[tuple[int, float], list[Point]] = {}
+    places: dict[tuple[int, float], list[Point]] = defaultdict(list)
     for point in points:
         if point.complete and not point.study.startswith(("steps", "again")):
-            places.setdefault((point.spec.nodes, point.links), []).append(point)
-    found = []
+            places[point.spec.nodes, point.links].append(point)
+    compared = []
     for (nodes, links), here in sorted(places.items()):
         toolkits = [point for point in here if point.kind == "toolkit"]
-        servers = {
-            kind: min((point for point in here if point.kind == kind), key=step)
-            for kind in dict.fromkeys(point.kind for point in here if point.ps)
-        }
+        kinds = dict.fromkeys(point.kind for point in here if point.ps)
+        servers = {kind: fastest(point for point in here if point.kind == kind) for kind in kinds}
         if toolkits and servers:
-            found.append(Cell(links, nodes, toolkits, servers))
-    return found
+            compared.append(Cell(links, nodes, toolkits, servers))
+    return compared
 
 
 # --- the questions ---
 
-
-def ratio_of(
-    slow: Point, fast: Point, known: Spread | None, among: tuple[int, int] = (1, 1)
-) -> tuple[float, tuple[float, float] | None]:
-    """How many times longer the step of ``slow`` takes, and the interval of repeatability (see ``Spread``)."""
-    return slow.step_s / fast.step_s, known and known.interval(slow, fast, among)
+# An answer, why for people, and the figures that it rests on; None where nothing was measured that could tell.
+Outcome = tuple[Answer, str, dict[str, float]] | None
 
 
-def compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]], name: str, question: str) -> Finding:
+def answer_of(yes: bool, no: bool) -> Answer:
+    return "yes" if yes else "no" if no else "cannot say"
+
+
+def as_2017(points: Sequence[Point]) -> Outcome:
+    kind = KINDS[False, True, "none"]
+    return _compared(points, [(cell, cell.servers[kind]) for cell in cells(points) if kind in cell.servers])
+
+
+def best_servers(points: Sequence[Point]) -> Outcome:
+    return _compared(points, [(cell, cell.best) for cell in cells(points)])
+
+
+def _compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]]) -> Outcome:
     """Whether the fastest toolkit is faster than certain servers of each cell by more than ``MARGIN``.
 
     Each is the fastest of its side, so intervals are widened for the choice.
     """
-    known = spread(points)
     if not chosen:
-        return Finding(name, question, "cannot say", "Not measured.", {})
+        return None
+    known = spread(points)
     ratios = {
-        cell.name: ratio_of(servers, cell.toolkit, known, (len(cell.servers), len(cell.toolkits)))
+        cell.name: known.ratio(servers, cell.toolkit, (len(cell.servers), len(cell.toolkits)))
         for cell, servers in chosen
     }
-    beaten = [cell for cell, (_, limits) in ratios.items() if limits and limits[0] > 1 + MARGIN]
-    level = [cell for cell, (_, limits) in ratios.items() if limits and limits[1] <= 1 + MARGIN]
+    beaten = sum(ratio.low > 1 + MARGIN for ratio in ratios.values())
+    level = sum(ratio.high <= 1 + MARGIN for ratio in ratios.values())
     searched = "; ".join(
-        f"on {cell.name} {ratios[cell.name][0]:.2f} × ({servers.way}; fastest of {plural(len(cell.toolkits), 'toolkit')}: "
-        f"{cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
+        f"on {cell.name} {ratios[cell.name].value:.2f} × ({servers.way}; fastest of "
+        f"{plural(len(cell.toolkits), 'toolkit')}: {cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
         for cell, servers in chosen
     )
     because = (
         f"A step takes so many times as long with servers: {searched}. "
-        f"Certainly by more than {MARGIN:.0%} on {len(beaten)} of {len(ratios)}, certainly not on {len(level)}."
+        f"Certainly by more than {MARGIN:.0%} on {beaten} of {len(ratios)}, certainly not on {level}."
     )
-    answer: Answer = "yes" if len(beaten) == len(ratios) else "no" if len(level) == len(ratios) else "cannot say"
-    figures = {cell: ratio for cell, (ratio, _) in ratios.items()}
-    return Finding(name, question, answer, because, figures)
+    figures = {name: ratio.value for name, ratio in ratios.items()}
+    return answer_of(beaten == len(ratios), level == len(ratios)), because, figures
 
 
-def as_2017(points: Sequence[Point]) -> Finding:
-    kind = KINDS[False, True, "none"]
-    chosen = [(cell, cell.servers[kind]) for cell in cells(points) if kind in cell.servers]
-    question = "Do MPI-based toolkits train faster than servers as in 2017: whole tensors, 2017's number, in no order?"
-    return compared(points, chosen, "as_2017", question)
+def the_drop(points: Sequence[Point]) -> Outcome:
+    known, far = spread(points), 1 + 2 * MARGIN
+    growth: dict[str, float] = {}
+    texts, answers = [], []
+    places = {(cell.links, cell.nodes): cell for cell in cells(points)}
+    for (links, nodes), few in places.items():
+        many = places.get((links, 128))
+        if nodes != 64 or many is None:
+            continue
+        pairs = {"an allreduce": (few.toolkit, many.toolkit)}
+        pairs |= {kind: (point, many.servers[kind]) for kind, point in few.servers.items() if kind in many.servers}
+        for way, (before, after) in pairs.items():
+            ratio = known.ratio(after, before)
+            growth[f"{way}, {links:g} GB/s"] = ratio.value
+            texts.append(f"{way} with {links:g} GB/s {ratio.value:.2f} × as long")
+            if way.startswith("whole"):
+                answers.append(answer_of(ratio.low > far, ratio.high < far))
+            else:
+                answers.append(answer_of(ratio.high <= 1 + MARGIN, ratio.low > 1 + MARGIN))
+    if not growth:
+        return None
+    complete = any(way.startswith("whole") for way in growth)
+    answer = answer_of(complete and set(answers) == {"yes"}, "no" in answers)
+    return answer, f"A step becomes with {'; '.join(texts)}.", growth
 
 
-def best_servers(points: Sequence[Point]) -> Finding:
-    chosen = [(cell, cell.best) for cell in cells(points)]
-    question = "Do MPI-based toolkits train faster than the fastest servers, whole or in slices, of those searched?"
-    return compared(points, chosen, "best_servers", question)
-
-
-def agreement(name: str, question: str, off: Mapping[str, float], limit: float) -> Finding:
-    """Whether pairs differ by no more than ``limit``, from how far each is ``off`` as a share."""
-    if not off:
-        return Finding(name, question, "cannot say", "Not measured.", {})
-    worst = max(off, key=lambda label: abs(off[label]))
-    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
-    return Finding(name, question, "yes" if abs(off[worst]) <= limit else "no", because, {"worst": off[worst]})
-
-
-def servers_are_alike(points: Sequence[Point]) -> Finding:
+def servers_are_alike(points: Sequence[Point]) -> Outcome:
     """Steps of the same servers, placement, number and order: PyTorch's and TensorFlow's own beside ours by its runtime."""
-    question = (
-        "Do servers take as long with PyTorch, and as TensorFlow's own of today, as ours with TensorFlow's runtime?"
-    )
 
     def same(point: Point) -> tuple[object, ...]:
         options = point.spec.options
@@ -369,20 +379,27 @@ def servers_are_alike(points: Sequence[Point]) -> Finding:
 
     ours = {same(point): point for point in points if point.spec.backend == "parameter_server"}
     others = [point for point in points if point.ps and point.spec.backend in ALIKE and same(point) in ours]
-    off = {point.label: point.step_s / ours[same(point)].step_s - 1 for point in others}
-    return agreement("servers_are_alike", question, off, MARGIN)
+    return _agreement({point.label: point.step_s / ours[same(point)].step_s - 1 for point in others}, MARGIN)
 
 
-def dilations_agree(points: Sequence[Point]) -> Finding:
+def dilations_agree(points: Sequence[Point]) -> Outcome:
     """Steps of the same configuration, with and without twice the dilation: processors' time beside the device halves."""
-    question = "Is a step the same to within 2 % with twice the dilation?"
     known = {(point.links, point.spec.nodes, point.way, point.spec.dilation): point for point in points}
     off = {
-        point.label: known[links, nodes, way, 2 * dilation].step_s / point.step_s - 1
-        for (links, nodes, way, dilation), point in known.items()
-        if (links, nodes, way, 2 * dilation) in known
+        point.label: known[*alike, 2 * dilation].step_s / point.step_s - 1
+        for (*alike, dilation), point in known.items()
+        if (*alike, 2 * dilation) in known
     }
-    return agreement("dilations_agree", question, off, 0.02)
+    return _agreement(off, 0.02)
+
+
+def _agreement(off: Mapping[str, float], limit: float) -> Outcome:
+    """Whether pairs differ by no more than ``limit``, from how far each is ``off`` as a share."""
+    if not off:
+        return None
+    worst = max(off, key=lambda label: abs(off[label]))
+    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
+    return "yes" if abs(off[worst]) <= limit else "no", because, {"worst": off[worst]}
 
 
 def window_s(point: Point, steps: int) -> float:
@@ -395,68 +412,52 @@ def control(points: Sequence[Point]) -> list[Point]:
     return [point for point in points if point.study.startswith("steps")]
 
 
-def steps_matter(points: Sequence[Point]) -> Finding:
-    question = "Is the mean of a short window a steady step?"
+def steps_matter(points: Sequence[Point]) -> Outcome:
     long = control(points)
     if not long:
-        return Finding("steps_matter", question, "cannot say", "Not measured.", {})
-    off = {(point.label, steps): window_s(point, steps) / point.step_s - 1 for point in long for steps in WINDOWS}
-    worst = {steps: max((value for (_, of), value in off.items() if of == steps), key=abs) for steps in WINDOWS}
+        return None
+    worst = {steps: max((window_s(point, steps) / point.step_s - 1 for point in long), key=abs) for steps in WINDOWS}
     because = "With " + ", ".join(f"{steps} steps it is off by {worst[steps]:+.1%}" for steps in WINDOWS) + " at most."
-    answer: Answer = "yes" if abs(worst[1]) < 0.02 else "no"
-    return Finding("steps_matter", question, answer, because, {f"{steps} steps": worst[steps] for steps in WINDOWS})
+    return "yes" if abs(worst[1]) < 0.02 else "no", because, {f"{steps} steps": off for steps, off in worst.items()}
 
 
-def the_drop(points: Sequence[Point]) -> Finding:
-    question = (
-        "Does a step become much longer from 64 to 128 nodes with whole tensors, and not with slices or an allreduce?"
-    )
-    known, growth, said, answers = spread(points), {}, [], []
-    for cell in cells(points):
-        after = next((other for other in cells(points) if (other.links, other.nodes) == (cell.links, 128)), None)
-        if cell.nodes == 64 and after:
-            pairs = {"an allreduce": (cell.toolkit, after.toolkit)}
-            pairs |= {
-                kind: (cell.servers[kind], after.servers[kind]) for kind in cell.servers.keys() & after.servers.keys()
-            }
-            for way, (few, many) in pairs.items():
-                ratio, limits = ratio_of(many, few, known)
-                growth[f"{way}, {cell.links:g} GB/s"] = ratio
-                said.append(f"{way} with {cell.links:g} GB/s {ratio:.2f} × as long")
-                whole, far = way.startswith("whole"), 1 + 2 * MARGIN
-                yes = limits and (limits[0] > far if whole else limits[1] <= 1 + MARGIN)
-                no = limits and (limits[1] < far if whole else limits[0] > 1 + MARGIN)
-                answers.append("yes" if yes else "no" if no else "cannot say")
-    if not growth:
-        return Finding("the_drop", question, "cannot say", "Not measured.", {})
-    if not any(way.startswith("whole") for way in growth):
-        answers.append("cannot say")
-    answer: Answer = "yes" if set(answers) == {"yes"} else "no" if "no" in answers else "cannot say"
-    return Finding("the_drop", question, answer, f"A step becomes with {'; '.join(said)}.", growth)
-
-
-def law_errs(points: Sequence[Point]) -> Finding:
-    question = "Is a steady step as long as the law says, nothing fitted?"
-    errors = {"the law": [point.law_s / point.step_s - 1 for point in points]}
-    errors["two lines"] = [point.lines_s / point.step_s - 1 for point in points]
-    said = [
-        f"{name} errs by {fmean(map(abs, each)):.1%} on average and {max(each, key=abs):+.1%} at most"
+def law_errs(points: Sequence[Point]) -> Outcome:
+    errors = {"the law": [point.predicted.queues_s / point.step_s - 1 for point in points]}
+    errors["two lines"] = [point.predicted.two_lines_s / point.step_s - 1 for point in points]
+    means = {name: fmean(map(abs, each)) for name, each in errors.items()}
+    texts = [
+        f"{name} errs by {means[name]:.1%} on average and {max(each, key=abs):+.1%} at most"
         for name, each in errors.items()
     ]
-    means = {name: fmean(map(abs, each)) for name, each in errors.items()}
-    because = f"On {plural(len(points), 'point')} {' and '.join(said)}."
-    return Finding("law_errs", question, "yes" if means["the law"] < 0.03 else "no", because, means)
+    because = f"On {plural(len(points), 'point')} {' and '.join(texts)}."
+    return "yes" if means["the law"] < 0.03 else "no", because, means
+
+
+QUESTIONS: dict[Callable[[Sequence[Point]], Outcome], str] = {
+    as_2017: "Do MPI-based toolkits train faster than servers as in 2017: whole tensors, 2017's number, in no order?",
+    best_servers: "Do MPI-based toolkits train faster than the fastest servers, whole or in slices, of those searched?",
+    the_drop: (
+        "Does a step become much longer from 64 to 128 nodes with whole tensors, and not with slices or an allreduce?"
+    ),
+    servers_are_alike: (
+        "Do servers take as long with PyTorch, and as TensorFlow's own of today, as ours with TensorFlow's runtime?"
+    ),
+    dilations_agree: "Is a step the same to within 2 % with twice the dilation?",
+    steps_matter: "Is the mean of a short window a steady step?",
+    law_errs: "Is a steady step as long as the law says, nothing fitted?",
+}
 
 
 def findings(points: Sequence[Point]) -> list[Finding]:
-    asked = (as_2017, best_servers, the_drop, servers_are_alike, dilations_agree, steps_matter, law_errs)
-    return [question(points) for question in asked]
+    nothing: Outcome = ("cannot say", "Not measured.", {})
+    return [Finding(ask.__name__, text, *(ask(points) or nothing)) for ask, text in QUESTIONS.items()]
 
 
 # --- the page ---
 
 
 def page(points: Sequence[Point]) -> str:
+    known = spread(points)
     return template(HERE / "steady.md.j2").render(
         findings=findings(points),
         points=points,
@@ -467,8 +468,8 @@ def page(points: Sequence[Point]) -> str:
         control=control(points),
         windows=WINDOWS,
         window_s=window_s,
-        spread=spread(points),
-        ratio_of=lambda slow, cell: ratio_of(slow, cell.toolkit, spread(points), (1, len(cell.toolkits))),
+        spread=known,
+        ratio_of=lambda slow, cell: known.ratio(slow, cell.toolkit, (1, len(cell.toolkits))),
         device_s=profile("p100").steps["inception3"].batch_size / profile("p100").steps["inception3"].img_per_s,
         before=sum(bool(point.written_before) for point in points),
         git=bool(first_written()),
@@ -479,11 +480,13 @@ def write(points: Sequence[Point], folder: Path) -> None:
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["links", "nodes", "way", "dilation", "bytes_scale", "repeats", "step_s", "law_s", "two_lines_s"])
-    rows.writerows(
-        [point.links, point.spec.nodes, point.way, point.spec.dilation, point.spec.bytes_scale, len(point.each_s)]
-        + [f"{value:.5f}" for value in (point.step_s, point.law_s, point.lines_s)]
-        for point in points
-    )
+    for point in points:
+        seconds = (point.step_s, point.predicted.queues_s, point.predicted.two_lines_s)
+        spec, repeats = point.spec, len(point.each_s)
+        rows.writerow(
+            [point.links, spec.nodes, point.way, spec.dilation, spec.bytes_scale, repeats]
+            + [f"{value:.5f}" for value in seconds]
+        )
     data = {
         "experiment": "emulated-p100",
         "script": "steady.py",

@@ -79,9 +79,8 @@ class Made:
             spec = completed(nodes=nodes, **table)
             each = (seconds * 0.998, seconds * 1.002)
             durations = (0.7 * seconds, *[seconds] * 4)
-            return steady.Point(
-                study, links, spec, seconds, each, (durations, durations), (1, 1), seconds, seconds, True
-            )
+            said = predictions.Steps(seconds, seconds, seconds)
+            return steady.Point(study, links, spec, each, (durations, durations), (1, 1), said, True)
 
         whole, ps = (
             {"placement": "greedy", "ps": steady.published_2017()[nodes].ps},
@@ -141,7 +140,7 @@ def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> No
     points = Made(servers=0.7, slices=0.475).points()
     assert answers(points)["servers_are_alike"] == "yes"
     drifting = [
-        point._replace(step_s=0.95) if point.spec.backend == "torch_parameter_server" else point for point in points
+        point._replace(each_s=(0.95,)) if point.spec.backend == "torch_parameter_server" else point for point in points
     ]
     assert answers(drifting)["servers_are_alike"] == "no"
 
@@ -156,14 +155,15 @@ def test_a_short_window_is_the_beginning_of_a_long_one() -> None:
 
 def test_intervals_are_the_repeatability_of_all_points_together() -> None:
     spread = steady.spread(Made(servers=0.7, slices=0.475).points())
-    assert spread and spread.freedom == 5
+    assert spread.freedom == 5
     assert spread.deviation == pytest.approx(0.002 * 2**0.5)
     point, *_ = Made(servers=0.7, slices=0.475).points()
-    low, high = spread.interval(point, point)
-    assert high == pytest.approx(1 / low) and high == pytest.approx(1.0073, abs=1e-4)
-    assert spread.interval(point, point, (6, 1))[1] > high and spread.interval(point, point, (6, 1))[0] == low
+    value, low, high = spread.ratio(point, point)
+    assert value == 1 and high == pytest.approx(1 / low) and high == pytest.approx(1.0073, abs=1e-4)
+    assert spread.ratio(point, point, (6, 1)).high > high and spread.ratio(point, point, (6, 1)).low == low
     restless = point._replace(steps_s=((0.3, 0.45, 0.49, 0.45, 0.49),) * 2)
-    assert spread.interval(restless, point)[1] > high
+    assert spread.ratio(restless, point).high > high
+    assert steady.spread([]).ratio(point, point) == (1, 0, float("inf"))
 
 
 KINDS = [*steady.KINDS.values()]
