@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -121,16 +122,6 @@ class ObservationGroup:
         return all(one.published for one in self.observations) and (self.key.system, self.key.software) in known
 
 
-class _Fit(NamedTuple):
-    """A configuration that the law is about: a result with the mean of all its runs, and what is made of it."""
-
-    run: Result
-    runs: int
-    law: Law
-    step_s: float
-    work: tuple[Hashable, ...]
-
-
 def groups(
     results: Sequence[Result], data: str = "synthetic", forward_share: float | None = None
 ) -> tuple[list[ObservationGroup], list[str]]:
@@ -144,33 +135,33 @@ def groups(
     models only one may have nothing but efficiencies, the one with most of them: each model's unit is a step of its own.
     """
     left_out = Counter[str]()
-    by_key: dict[Key, list[_Fit]] = {}
+    by_key: dict[Key, list[tuple[Result, int]]] = defaultdict(list)
     for run, runs in _distinct([result for result in results if not result.kernel]):
         if reason := unfit(run, data):
             left_out[reason] += runs
         else:
-            one = _Fit(run, runs, _law_of(run), step_of(run), work_of(run))
-            by_key.setdefault(_key(one), []).append(one)
-    for key, its in by_key.items():
-        relative = Counter(one.run.model for one in its if math.isnan(one.run.img_per_s))
+            by_key[_key(run)].append((run, runs))
+    fitted: dict[Key, list[Result]] = defaultdict(list)
+    for key, alike in by_key.items():
+        relative = Counter(run.model for run, _ in alike if math.isnan(run.img_per_s))
         usual = relative.most_common(1)[0][0] if relative else ""
-        by_key[key] = [one for one in its if not math.isnan(one.run.img_per_s) or one.run.model == usual]
-        for one in its:
-            if math.isnan(one.run.img_per_s) and one.run.model != usual:
-                reason = f"an efficiency of {one.run.model} cannot be fitted with those of {usual}"
-                left_out[reason] += one.runs
+        for run, runs in alike:
+            if math.isnan(run.img_per_s) and run.model != usual:
+                left_out[f"an efficiency of {run.model} cannot be fitted with those of {usual}"] += runs
+            else:
+                fitted[key].append(run)
     # Mean steps of a single worker, by what it does, and by that and its backend.
-    steps: dict[Hashable, list[float]] = {}
-    for one in (one for its in by_key.values() for one in its):
-        if one.run.workers == 1 and not math.isnan(one.run.img_per_s):
-            for work in (one.work, (one.run.backend, one.run.transport, one.work)):
-                steps.setdefault(work, []).append(one.step_s)
+    steps: dict[Hashable, list[float]] = defaultdict(list)
+    for run in chain(*fitted.values()):
+        if run.workers == 1 and not math.isnan(run.img_per_s):
+            for work in (work_of(run), (run.backend, run.transport, work_of(run))):
+                steps[work].append(step_of(run))
     singles = {work: sum(values) / len(values) for work, values in steps.items()}
     made = []
-    for key in sorted(key for key, its in by_key.items() if its):
-        usual_spread = _usual_spread([one.run for one in by_key[key]])
-        observations = [_observation(one, singles, usual_spread) for one in by_key[key]]
-        observations.sort(key=lambda one: (one.workers, one.backend, one.ps))
+    for key in sorted(fitted):
+        spread = _usual_spread(fitted[key])
+        observations = [_observation(run, singles, spread) for run in fitted[key]]
+        observations.sort(key=attrgetter("workers", "backend", "ps"))
         made.append(ObservationGroup(key, tuple(observations), forward_share))
     return made, [f"{plural(count, 'run')}: {reason}" for reason, count in left_out.most_common()]
 
@@ -180,17 +171,17 @@ def _distinct(results: Sequence[Result]) -> list[tuple[Result, int]]:
 
     Where there are several runs, it is their means that spread, not the repeats within them.
     """
-    alike: dict[tuple[Hashable, ...], list[Result]] = {}
+    alike: dict[tuple[Hashable, ...], list[Result]] = defaultdict(list)
     same = attrgetter(*SAME)
     for result in results:
-        key = tuple("NaN" if value != value else value for value in same(result))  # which equals itself
-        alike.setdefault(key, []).append(result)
+        # NaN does not equal itself.
+        alike[tuple("NaN" if value != value else value for value in same(result))].append(result)
     distinct = []
-    for runs in alike.values():
-        first, means = runs[0], tuple(run.img_per_s for run in runs)
-        if len(runs) > 1:
+    for first, *others in alike.values():
+        means = tuple(run.img_per_s for run in (first, *others))
+        if others:
             first = replace(first, values=means, rate=fmean(means), stdev=stdev(means))
-        distinct.append((first, len(runs)))
+        distinct.append((first, len(means)))
     return distinct
 
 
@@ -214,9 +205,8 @@ def unfit(run: Result, data: str) -> str:
     return f"backend {run.backend} does not say what it exchanges"
 
 
-def _key(one: _Fit) -> Key:
-    run, exchange = one.run, one.law.exchange
-    mechanism = "servers" if isinstance(exchange, ServerExchange) else "allreduce"
+def _key(run: Result) -> Key:
+    mechanism = "servers" if isinstance(_law_of(run).exchange, ServerExchange) else "allreduce"
     # Of published results only those of Xeon Phi nodes were computed on a CPU.
     device = run.device or ("cpu" if "KNL" in run.system else "cuda")
     return Key(run.system, run.software, mechanism, run.transport, device, run.mpi)
@@ -234,24 +224,23 @@ def work_of(run: Result) -> tuple[Hashable, ...]:
     return tuple(getattr(run, name) for name in ("system", "software", *WORK))
 
 
-def _observation(one: _Fit, singles: dict[Hashable, float], usual: float) -> Observation:
-    run = one.run
-    relative = math.isnan(run.img_per_s)
-    own = (run.backend, run.transport, one.work)
+def _observation(run: Result, singles: Mapping[Hashable, float], usual: float) -> Observation:
+    relative, work = math.isnan(run.img_per_s), work_of(run)
+    of_backend = (run.backend, run.transport, work)
     # What a published table says that it searched was won against the other strategy with as many servers.
     lost = LOST.get(run.backend) if SEARCHED in run.note and run.workers > 1 else None
     return Observation(
         backend=run.backend,
         model=run.model,
         image_size=run.image_size,
-        law=one.law,
+        law=_law_of(run),
         nodes=run.nodes or run.workers,  # a table of efficiencies does not say
         workers=run.workers,
         ps=run.ps,
         batch=run.batch_size,
-        step_s=one.step_s,
-        single_s=1.0 if relative else singles.get(own, singles.get(one.work)),
-        work=one.work,
+        step_s=step_of(run),
+        single_s=1.0 if relative else singles.get(of_backend, singles.get(work)),
+        work=work,
         error=_error(run, usual),
         relative=relative,
         published=not run.measured,

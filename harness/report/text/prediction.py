@@ -18,7 +18,7 @@ from harness.prediction.observations import Observation, informative
 from harness.report.text.table import table
 
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out
-_GROUP = ("system", "software", "mechanism")
+_ACCURACY = ("MAPE", "worst", "at", "two lines")
 
 
 def as_json(document: object) -> str:
@@ -142,41 +142,25 @@ def _beside(measured: Measured, prediction: Prediction) -> list[str]:
 
 def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     """Which fits the measurements contradict; how well the law does, group by group, beside two lines; the parameters."""
+    held_outs = [held for _, _, held in fitted if held]
     # What the law was chosen on was never held out, whatever is left out of a fit.
-    kept = {"selected on" if fit.group.selected_on else "held out" for fit, _, held in fitted if held}
-    name = " / ".join(sorted(kept))
-    accuracy: list[tuple[str, ...]] = [(*_GROUP, "runs", "numbers", "MAPE", "worst", "at", "two lines", "χ²", "p")]
-    accuracy[0] += ("left one out", *((name, "their MAPE", "worst", "at", "two lines", "in 90 %") if kept else ()))
-    misfits: list[str] = []
-    lines: list[str] = []
-    errors: list[float] = []
-    covered = 0
-    for fit, alone, held in fitted:
-        group, misfit, runs = fit.group, fit.misfit, informative(fit.group.observations)
-        if misfit.contradiction:
-            misfits.append(f"MISFIT: {group.name}: {misfit.contradiction}")
-        lines += [group.name, *(f"  {line}" for line in parameters(fit)), ""]
-        over = f" over {group.key.mpi or group.key.transport}" if group.key.transport else ""
-        who = group.key.system, group.key.software, group.key.mechanism + over
-        p = "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"
-        left_one_out = f"{mean_error(alone):.1%}" if alone else "–"
-        two_lines = f"{fit.two_lines(runs):.1%}"
-        figures = *_errors(fit.errors, runs), two_lines, f"{misfit.chi2:.1f}", p, left_one_out
-        accuracy.append((*who, str(len(runs)), f"{fit.fitted:.1f}", *figures))
-        if held:
-            count = len(held.unseen)
-            errors += held.errors
-            covered += held.covered
-            two_lines = f"{held.fit.two_lines(held.unseen):.1%}"
-            accuracy[-1] += (str(count), *_errors(held.errors, held.unseen), two_lines, f"{held.covered} of {count}")
-        elif kept:
-            accuracy[-1] += ("–",) * 6
-    first = table(accuracy, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17})
-    lines = [*misfits, *[""] * bool(misfits), first, "", *lines]
-    if errors:
+    kept = sorted({"selected on" if held.fit.group.selected_on else "held out" for held in held_outs})
+    name = " / ".join(kept)
+    rows = [("system", "software", "mechanism", "runs", "numbers", *_ACCURACY, "χ²", "p", "left one out")]
+    rows += [_seen(fit, alone) for fit, alone, _ in fitted]
+    if kept:
+        unseen = [(name, "their MAPE", *_ACCURACY[1:], "in 90 %"), *(_unseen(held) for _, _, held in fitted)]
+        rows = [(*of_seen, *of_unseen) for of_seen, of_unseen in zip(rows, unseen, strict=True)]
+    lines = [
+        f"MISFIT: {fit.group.name}: {fit.misfit.contradiction}" for fit, _, _ in fitted if fit.misfit.contradiction
+    ]
+    lines += [*[""] * bool(lines), table(rows, {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17}), ""]
+    for fit, _, _ in fitted:
+        lines += [fit.group.name, *(f"  {line}" for line in parameters(fit)), ""]
+    if errors := [error for held in held_outs for error in held.errors]:
         lines.append(
             f"{name[0].upper()}{name[1:]}: {plural(len(errors), 'run')}, MAPE {mean_error(errors):.1%}, "
-            f"worst {max(errors, key=abs):+.1%}, {covered} of them in their intervals."
+            f"worst {max(errors, key=abs):+.1%}, {sum(held.covered for held in held_outs)} of them in their intervals."
         )
     if "selected on" in kept:
         lines.append("Selected on: left out of the fit, but the law was chosen with these measurements in sight.")
@@ -186,10 +170,28 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     return "\n".join([*lines, *(f"left out: {reason}" for reason in left_out)])
 
 
-def _errors(errors: Sequence[float], runs: Sequence[Observation]) -> tuple[str, str, str]:
+def _seen(fit: Fit, alone: Sequence[float]) -> tuple[str, ...]:
+    """The cells of a fit and of the runs that it has seen; ``alone`` are errors of those left out one at a time."""
+    key, misfit, runs = fit.group.key, fit.misfit, informative(fit.group.observations)
+    over = f" over {key.mpi or key.transport}" if key.transport else ""
+    p_value = "–" if misfit.p_value is None else f"{misfit.p_value:.2g}"
+    cells = (key.system, key.software, key.mechanism + over, str(len(runs)), f"{fit.fitted:.1f}")
+    left_one_out = f"{mean_error(alone):.1%}" if alone else "–"
+    return *cells, *_accuracy(fit, runs, fit.errors), f"{misfit.chi2:.1f}", p_value, left_one_out
+
+
+def _unseen(held: HeldOut | None) -> tuple[str, ...]:
+    if held is None:
+        return ("–",) * 6
+    runs = held.unseen
+    return str(len(runs)), *_accuracy(held.fit, runs, held.errors), f"{held.covered} of {len(runs)}"
+
+
+def _accuracy(fit: Fit, runs: Sequence[Observation], errors: Sequence[float]) -> tuple[str, str, str, str]:
     worst, run = max(zip(errors, runs, strict=True), key=lambda pair: abs(pair[0]))
     servers = f", {run.ps} ps" if run.ps else ""
-    return f"{mean_error(errors):.1%}", f"{worst:+.1%}", f"{run.workers:,} workers{servers}"
+    size_of_worst = f"{run.workers:,} workers{servers}"
+    return f"{mean_error(errors):.1%}", f"{worst:+.1%}", size_of_worst, f"{fit.two_lines(runs):.1%}"
 
 
 def parameters(fit: Fit) -> list[str]:
