@@ -393,7 +393,7 @@ def test_one_group_too_many_is_left_out_and_named(tmp_path: Path, monkeypatch: p
     four = [made.record("pytorch", nodes, (90.0 * nodes,)) for nodes in (1, 2, 4, 8)]
     three = [made.record("horovod", nodes, (90.0 * nodes,)) for nodes in (1, 2, 4)]
     found = section(assemble.sections(loaded(tmp_path, *four, *three)), "model")
-    assert len(found.figures) == 3 and all("pytorch" in one.name for one in found.figures)
+    assert len(found.figures) == 2 and all("pytorch" in one.name for one in found.figures)
     assert "Horovod 0.28.1" in found.paragraphs[-1]
 
 
@@ -422,23 +422,19 @@ def test_servers_are_tried_in_numbers_that_are_about_1_4_times_one_another() -> 
     assert modelled.counts(20) == [1, 2, 3, 4, 6, 8, 11, 16, 20] and modelled.counts(1) == [1]
 
 
-def test_columns_spans_and_bands_are_the_same_in_the_page_and_in_files() -> None:
+def test_columns_and_bands_are_the_same_in_the_page_and_in_files() -> None:
     style = Style("c0")
     column = Series("c", "column", [Spot(0, 2.0, 1.0), Spot(1, 3.0, 2.0), Spot(2, 4.0, 3.0)], style, ANYTHING)
-    lying = [Spot(1.0, 0.0, 1.0, 1.5), Spot(2.0, 0.0, 2.0, 2.5), Spot(3.0, 1.0, 3.0, 5.0)]
-    span = Series("s", "span", lying, style, ANYTHING)
     area_ = [Spot(1.0, 1.0, 0.5, 2.0), Spot(2.0, 2.0, 1.0, 3.0), Spot(3.0, 3.0, 2.0, 4.0)]
     band = Series("b", "band", area_, style, ANYTHING)
     axis = Axis("x", "linear", ((0.0, "a"), (1.0, "b")))
-    one, two, three_ = map(plotly.trace, (column, span, band))
-    assert (one["base"], one["y"]) == ([1, 2, 3], [1, 1, 1])
-    assert (two["base"], two["x"], two["orientation"]) == ([1, 2, 3], [0.5, 0.5, 2], "h")
-    assert (three_["x"], three_["y"]) == ([1, 2, 3, 3, 2, 1], [2, 3, 4, 2, 1, 0.5])
+    bars, filled = map(plotly.trace, (column, band))
+    assert (bars["base"], bars["y"]) == ([1, 2, 3], [1, 1, 1])
+    assert (filled["x"], filled["y"]) == ([1, 2, 3, 3, 2, 1], [2, 3, 4, 2, 1, 0.5])
     _, axes = pyplot.subplots()
-    static.draw(Figure("f", "f", "", axis, axis, (column, span, band)), axes)
+    static.draw(Figure("f", "f", "", axis, axis, (column, band)), axes)
     boxes = [patch.get_bbox() for patch in axes.patches if isinstance(patch, Rectangle)]
-    assert [(box.y0, box.y1) for box in boxes[:3]] == [(1, 2), (2, 3), (3, 4)]
-    assert [(box.x0, box.x1) for box in boxes[3:]] == [(1, 1.5), (2, 2.5), (3, 5)]
+    assert [(box.y0, box.y1) for box in boxes] == [(1, 2), (2, 3), (3, 4)]
     (area,) = axes.collections
     assert area.get_paths()[0].get_extents().ymax == 4
     pyplot.close()

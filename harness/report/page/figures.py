@@ -14,12 +14,12 @@ import numpy as np
 from harness.results.result import Result
 
 # A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out; a line
-# without points; the area from low to high; columns on low, or on nothing, up to y; bars along x from low to high.
-# In a legend one ideal line stands for all, and so does one band.
-Kind = Literal["curve", "ideal", "spread", "accent", "line", "band", "column", "span"]
+# without points; the area from low to high; columns on low, or on nothing, up to y. In a legend one ideal line stands for
+# all, and so does one band.
+Kind = Literal["curve", "ideal", "spread", "accent", "line", "band", "column"]
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
-COLUMN, SPAN = 0.85, 0.7  # thickness of columns and spans, which are 1 apart
+COLUMN = 0.85  # thickness of columns, which are 1 apart
 DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too many
 
 DATA = {"synthetic": "synthetic data", "real": "image files"}
@@ -122,7 +122,7 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """Points drawn alike. Columns stand at whole numbers, one apart; spans lie at such heights.
+    """Points drawn alike. Columns stand at whole numbers, one apart.
 
     A series without ``facets`` is shown with whatever else is. ``width`` is that of bars of a ``spread``, in points.
     """

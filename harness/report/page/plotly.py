@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.report.page.figures import COLUMN, MARK, SPAN, Axis, Figure, Series
+from harness.report.page.figures import COLUMN, MARK, Axis, Figure, Series
 
 HOVER_WIDTH = 76  # characters
 SIZE, SMALL, BEST = 8, 6, 16  # of markers
@@ -23,14 +23,13 @@ text = partial(html.escape, quote=False)  # as Plotly shows it literally
 def layout(figure: Figure) -> dict[str, object]:
     """Axes, ticks and marks of ``figure``; fonts and sizes are the page's."""
     kinds = {series.kind for series in figure.series}
-    lanes = {"range": [figure.y.ticks[0][0] - 0.6, figure.y.ticks[-1][0] + 0.6]} if "span" in kinds else {}
     line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper"}
     line |= {"line": {"color": f"@{MARK}", "width": 1.5, "dash": "dash"}}
     label = {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"color": f"@{MARK}"}}
     return {
         "views": figure.views,  # which only the page's script reads
         "xaxis": _axis(figure.x),
-        "yaxis": _axis(figure.y) | lanes,
+        "yaxis": _axis(figure.y),
         "barmode": "overlay",
         # Points of bars are as small as bars are thin; the legend shows them in one size.
         "legend": {"itemsizing": "constant"} if "spread" in kinds else {},
@@ -96,11 +95,6 @@ def trace(series: Series) -> dict[str, object]:
             base = np.nan_to_num(low)
             standing = {"base": numbers(base), "y": numbers(y - base), "width": COLUMN}
             return made | {"type": "bar", "marker": {"color": colour}} | standing
-        case "span":
-            # What follows each other is told apart by a thin gap.
-            gap = {"color": colour, "line": {"color": "@paper", "width": 0.4}}
-            lying = {"orientation": "h", "base": numbers(low), "x": numbers(high - low), "width": SPAN}
-            return made | {"type": "bar", "marker": gap} | lying
     intervals = {} if np.isnan(low).all() else {"error_y": bars | {"thickness": 1.3, "width": 4}}
     return made | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.errors import writing
-from harness.report.page.figures import COLUMN, LIGHT, MARK, SPAN, Axis, Figure, Series, window
+from harness.report.page.figures import COLUMN, LIGHT, MARK, Axis, Figure, Series, window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,11 +88,10 @@ def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
         place: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "bottom"}
         axes.annotate(word, (x, 1), color=LIGHT[MARK], **place)
     _axis(figure.x, axes.xaxis, axes.set_xscale)
-    if not any(series.kind == "span" for series in figure.series):
-        if figure.y.scale == "log":
-            axes.set_yscale("log")
-        axes.set_ylim(window(figure.series, figure.y))
-        _arrows(figure.series, axes)
+    if figure.y.scale == "log":
+        axes.set_yscale("log")
+    axes.set_ylim(window(figure.series, figure.y))
+    _arrows(figure.series, axes)
     _axis(figure.y, axes.yaxis, axes.set_yscale)
     letters = int(SHAPE * (width_mm - LEFT - RIGHT) / LETTER_MM)
     axes.set(xlabel=figure.x.title, ylabel=textwrap.fill(figure.y.title, letters))
@@ -171,8 +170,6 @@ def _series(series: Series, axes: Axes) -> object:
         case "column":
             base = np.nan_to_num(low)
             return axes.bar(x, y - base, bottom=base, width=COLUMN, color=colour)
-        case "span":
-            return axes.barh(y, high - low, left=low, height=SPAN, color=colour, edgecolor="white", linewidth=0.2)
         case "spread":
             return axes.errorbar(x, y, bars, fmt="none", ecolor=colour, elinewidth=series.width * 0.75)
     accent = series.kind == "accent"
