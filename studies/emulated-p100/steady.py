@@ -35,7 +35,9 @@ from harness.core.spec import RunSpec
 from harness.core.text import plural, template
 from harness.errors import HarnessError, InvalidInput, writing
 from harness.files import write_atomically
+from harness.prediction.observations import step_of
 from harness.records.measurement import Record, durations_s
+from harness.results import Result
 from harness.running.notes import StudyNotes
 
 TOOLKITS = ("pytorch", "horovod", "caffe2")
@@ -113,6 +115,11 @@ class Point(NamedTuple):
         return self.kind.startswith("whole, 2017's")
 
     @property
+    def is_control(self) -> bool:
+        """Whether it has windows of 16 steps, of which shorter ones are the beginning."""
+        return self.study.startswith("steps")
+
+    @property
     def way(self) -> str:
         spec = self.spec
         name = f"{spec.backend}:{spec.framework}" if spec.backend == "horovod" else spec.backend
@@ -123,19 +130,11 @@ class Point(NamedTuple):
         return f"{plural(self.spec.nodes, 'node')}, {self.links:g} GB/s: {self.way}"
 
 
-class Published(NamedTuple):
-    """The best number of servers that was published for a number of nodes of Piz Daint, and its step in seconds."""
-
-    ps: int
-    step_s: float
-
-
 @cache
-def published_2017() -> dict[int, Published]:
-    """By nodes: of TensorFlow 1.1, synthetic images, 64 per node and step (results/reference)."""
+def published_2017() -> dict[int, Result]:
+    """The best number of servers that was published for each number of nodes of Piz Daint: TensorFlow 1.1, 64 images."""
     every = results.load(["reference:daint"])
-    servers = [run for run in every if (run.software, run.data) == ("TensorFlow 1.1.0", "synthetic")]
-    return {run.nodes: Published(run.ps, run.workers * run.batch_size / run.img_per_s) for run in servers}
+    return {run.nodes: run for run in every if (run.software, run.data) == ("TensorFlow 1.1.0", "synthetic")}
 
 
 class Cell(NamedTuple):
@@ -217,32 +216,28 @@ def first_written() -> dict[tuple[str, str], datetime]:
             ["git", *arguments], cwd=HERE.parents[1], capture_output=True, text=True, check=True
         ).stdout
 
-    written: dict[tuple[str, ...], dict[str, datetime]] = defaultdict(dict)
+    written: dict[tuple[str, ...], list[tuple[dict[str, str], datetime]]] = defaultdict(list)
     try:
         for line in git("log", "--reverse", "--format=%H %cI", "--", file).splitlines():
             commit, when = line.split()
             for row in csv.DictReader(io.StringIO(git("show", f"{commit}:{file}"))):
                 prediction, options = _parted(row)
-                written[prediction].setdefault(options, datetime.fromisoformat(when))
+                written[prediction].append((options, datetime.fromisoformat(when)))
     except (OSError, subprocess.CalledProcessError):
         return {}
     first: dict[tuple[str, str], datetime] = {}
     for row in csv.DictReader(io.StringIO((HERE / "predictions.csv").read_text())):
         prediction, options = _parted(row)
-        times = [when for earlier, when in written[prediction].items() if _agree(options, earlier)]
+        times = [when for earlier, when in written[prediction] if options | earlier == earlier | options]
         first |= {(row["links_gb_per_s"], row["id"]): min(times)} if times else {}
     return first
 
 
-def _parted(row: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+def _parted(row: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Links, model, figures and backend of a prediction; and the options in its label."""
     backend, _, options = row["point"].partition(" ")
-    return (*(value for name, value in row.items() if name not in ("id", "point")), backend), options
-
-
-def _agree(options: str, others: str) -> bool:
-    values, other = (dict(word.split("=") for word in each.split()) for each in (options, others))
-    return all(other.get(name, value) == value for name, value in values.items())
+    prediction = (*(value for name, value in row.items() if name not in ("id", "point")), backend)
+    return prediction, dict(word.split("=") for word in options.split())
 
 
 def read(folders: Iterable[Path]) -> list[Point]:
@@ -286,7 +281,7 @@ def cells(points: Sequence[Point]) -> list[Cell]:
     """Those with toolkits and servers, if all of the search was measured. The controls have questions of their own."""
     places: dict[tuple[int, float], list[Point]] = defaultdict(list)
     for point in points:
-        if point.complete and not point.study.startswith(("steps", "again")):
+        if point.complete and not (point.is_control or point.study.startswith("again")):
             places[point.spec.nodes, point.links].append(point)
     compared = []
     for (nodes, links), here in sorted(places.items()):
@@ -407,13 +402,8 @@ def window_s(point: Point, steps: int) -> float:
     return fmean(fmean(of_repeat[:steps]) for of_repeat in point.steps_s)
 
 
-def control(points: Sequence[Point]) -> list[Point]:
-    """Windows of 16 steps, of which shorter ones are the beginning."""
-    return [point for point in points if point.study.startswith("steps")]
-
-
 def steps_matter(points: Sequence[Point]) -> Outcome:
-    long = control(points)
+    long = [point for point in points if point.is_control]
     if not long:
         return None
     worst = {steps: max((window_s(point, steps) / point.step_s - 1 for point in long), key=abs) for steps in WINDOWS}
@@ -457,23 +447,9 @@ def findings(points: Sequence[Point]) -> list[Finding]:
 
 
 def page(points: Sequence[Point]) -> str:
-    known = spread(points)
-    return template(HERE / "steady.md.j2").render(
-        findings=findings(points),
-        points=points,
-        cells=cells(points),
-        kinds=[*KINDS.values(), REPLICAS],
-        beside=[point for point in points if point.is_as_2017 and not point.study.startswith("steps")],
-        published=published_2017(),
-        control=control(points),
-        windows=WINDOWS,
-        window_s=window_s,
-        spread=known,
-        ratio_of=lambda slow, cell: known.ratio(slow, cell.toolkit, (1, len(cell.toolkits))),
-        device_s=profile("p100").steps["inception3"].batch_size / profile("p100").steps["inception3"].img_per_s,
-        before=sum(bool(point.written_before) for point in points),
-        git=bool(first_written()),
-    )
+    """The page as Markdown. ``steady.md.j2`` may use all that this module has, by the same names."""
+    imported = {"profile": profile, "step_of": step_of}
+    return template(HERE / "steady.md.j2").render(globals() | imported, points=points, known=spread(points))
 
 
 def write(points: Sequence[Point], folder: Path) -> None:
