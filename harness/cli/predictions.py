@@ -35,7 +35,8 @@ from harness.files import write_atomically
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
-    from harness.prediction.forecast import Basis, What
+    from harness.prediction.forecast import Basis
+    from harness.prediction.workload import Workload
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
@@ -58,7 +59,7 @@ def _rate(text: str) -> float:
 
 
 def _or_records(read: Callable[[str], float], what: str) -> Callable[[str], float | str]:
-    """What ``read`` understands, or a source of records; ``what`` says of which."""
+    """What ``read`` understands, or a source of records; ``workload`` says of which."""
 
     def reading(text: str) -> float | str:
         if Path(parted(text)[0]).exists():
@@ -120,7 +121,7 @@ NODES = option(
 PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", ParsedText(_servers), default="best")
 
 
-def _asked(given: dict[str, Any]) -> tuple[What, Basis]:
+def _asked(given: dict[str, Any]) -> tuple[Workload, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
     from harness.prediction.basis import asked
 
@@ -140,14 +141,14 @@ def predict(nodes: list[int], ps: str | list[int], as_json: bool, **given: Any) 
     from harness.prediction import forecast
     from harness.report.text import prediction
 
-    what, basis = _asked(given)
+    workload, basis = _asked(given)
     if ps == "all":
-        forecast.check_sizes(what, nodes, 1)
-        click.echo(prediction.rates_of_all(what, basis, nodes, as_json), nl=as_json)
+        forecast.check_sizes(workload, nodes, 1)
+        click.echo(prediction.rates_of_all(workload, basis, nodes, as_json), nl=as_json)
         return
-    predictions = forecast.predictions(what, basis, nodes, ps if isinstance(ps, list) else None)
+    predictions = forecast.predictions(workload, basis, nodes, ps if isinstance(ps, list) else None)
     tell = prediction.predictions_as_json if as_json else prediction.predictions
-    click.echo(tell(what, basis, predictions))
+    click.echo(tell(workload, basis, predictions))
 
 
 @click.command("fit", params=[FORWARD_SHARE])
@@ -222,11 +223,11 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
             raise InvalidInput(f"{start.network_options[0]}: instead of --from, which says it itself")
         explained, measured = explaining.explain_record(_training_in(record), given["sources"], start, any_of)
     else:
-        what, basis = _asked(given)
+        workload, basis = _asked(given)
         if nodes is None:
             raise InvalidInput("--nodes is required: the one size that is to be explained, such as --nodes 128")
-        forecast.check_sizes(what, [nodes], ps)
-        explained = explaining.explain(what, basis, nodes, ps)
+        forecast.check_sizes(workload, [nodes], ps)
+        explained = explaining.explain(workload, basis, nodes, ps)
     tell = prediction.explanation_as_json if as_json else prediction.explanation
     click.echo(tell(explained, measured))
 

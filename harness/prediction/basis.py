@@ -15,10 +15,11 @@ from harness.core.text import listed
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
 from harness.prediction import carried, fitting, parameters
-from harness.prediction.forecast import Basis, What, described
+from harness.prediction.forecast import Basis, described
 from harness.prediction.observations import Observation, ObservationGroup, groups
 from harness.prediction.parameters import Network, Parameters
 from harness.prediction.problem import RING, quantities, structures
+from harness.prediction.workload import Workload
 from harness.results.result import Result
 from harness.results.sources import kernels, load, with_number
 
@@ -100,10 +101,10 @@ class StartingPoint:
         values = {"--throughput": self.throughput, "--network": network}
         return [option for option, value in values.items() if value is not None]
 
-    def one_worker(self, what: What) -> Alone | None:
-        """One worker with the model and the batch of ``what``; None if nobody says it. Raises InvalidInput."""
+    def one_worker(self, workload: Workload) -> Alone | None:
+        """One worker with the model and the batch of ``workload``; None if nobody says it. Raises InvalidInput."""
         if isinstance(self.single, Sequence):
-            return alone(self.single, what)
+            return alone(self.single, workload)
         return None if self.single is None else Alone(self.single, "auto", 1.0, "as given")
 
 
@@ -133,12 +134,14 @@ def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any
     return {name: getattr(most, name) for name in missing}
 
 
-def alone(results: Sequence[Result], what: What) -> Alone:
-    """What one worker in ``results`` trains with the model and the batch of ``what``. Raises InvalidInput."""
-    wanted = (1, what.model, what.batch_size)
+def alone(results: Sequence[Result], workload: Workload) -> Alone:
+    """What one worker in ``results`` trains with the model and the batch of ``workload``. Raises InvalidInput."""
+    wanted = (1, workload.model, workload.batch_size)
     alike = [run for run in _usual(results) if (run.workers, run.model, run.batch_size) == wanted]
     if not alike:
-        raise InvalidInput(f"--single: no run of {what.model} with {what.batch_size} images on one worker is there")
+        raise InvalidInput(
+            f"--single: no run of {workload.model} with {workload.batch_size} images on one worker is there"
+        )
     first = alike[0]
     if any((run.device, str(run.dilation)) != (first.device, str(first.dilation)) for run in alike):
         raise InvalidInput("--single: of several devices, or with time dilated otherwise; give the record of one run")
@@ -160,7 +163,7 @@ def asked(
     spec: Callable[[dict[str, object]], RunSpec],
     given: Mapping[str, Any],
     load_results: Callable[[Sequence[str]], Sequence[Result]],
-) -> tuple[What, Basis]:
+) -> tuple[Workload, Basis]:
     """What is to be predicted, and from what: as it was measured where nobody has ``given`` a field of its spec.
 
     ``spec`` makes the spec with fields that are added. ``given`` are the options by name, in bytes/s and seconds, and
@@ -175,26 +178,26 @@ def asked(
     of_one = start.single if isinstance(start.single, Sequence) else None
     described_by = results if of_one is None else of_one
     taken = {} if described_by is None else as_measured(described_by, backend, given)
-    what = described(spec(taken))
+    workload = described(spec(taken))
     if of_one is None and "device" in taken:
         start = replace(start, device=taken["device"])
-    basis = chosen(what, start, results)
+    basis = chosen(workload, start, results)
     if taken:
         as_it_was = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
         basis = replace(basis, made_from=(f"as it was measured: {as_it_was}", *basis.made_from))
-    return what, basis
+    return workload, basis
 
 
-def chosen(what: What, start: StartingPoint, results: Sequence[Result] | None) -> Basis:
+def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] | None) -> Basis:
     """From ``results`` and what ``start`` says beside them, or from ``start`` alone.
 
     Raises InvalidInput where that is too little, or says the same twice.
     """
-    single, options = start.one_worker(what), start.network_options
+    single, options = start.one_worker(workload), start.network_options
     # The kind of device that one worker computes on; None where the backend leaves it open.
     device: str | None = start.device if start.device != "auto" or single is None else single.device
     if device == "auto":
-        devices = backends.backend(what.backend).devices
+        devices = backends.backend(workload.backend).devices
         device = devices[0] if len(devices) == 1 else None
     if len(options) > 1:
         raise InvalidInput("--throughput: instead of --network; give one of them")
@@ -203,26 +206,26 @@ def chosen(what: What, start: StartingPoint, results: Sequence[Result] | None) -
             raise InvalidInput(f"{options[0]}: needs --single, too: what one worker trains alone, in img/s")
         if results is not None:
             raise InvalidInput(f"{options[0]}: instead of --site and --from, which say it themselves")
-        return _from_little(what, start, single, device or "cuda")
+        return _from_little(workload, start, single, device or "cuda")
     if start.overhead is not None:
         raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
     if results is None:
         raise InvalidInput(
             "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
         )
-    return basis(results, what, start, device=device)
+    return basis(results, workload, start, device=device)
 
 
-def _from_little(what: What, start: StartingPoint, single: Alone, device: str) -> Basis:
+def _from_little(workload: Workload, start: StartingPoint, single: Alone, device: str) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
-    transport = start.transport or backends.backend(what.backend).transports[0]
+    transport = start.transport or backends.backend(workload.backend).transports[0]
     forward_share = start.forward_share or parameters.forward_share(device)
-    possible = structures(what.has_servers, transport, what.has_servers and what.law(1).order_is_known)
+    possible = structures(workload.has_servers, transport, workload.has_servers and workload.law(1).order_is_known)
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
     fixed = {name: value for name, value in given.items() if value is not None}
     line = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9)
     nodes = 1
-    known = quantities(line.throughput(transport), what.has_servers)
+    known = quantities(line.throughput(transport), workload.has_servers)
     if start.kernels is None:
         network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
         network += f"a node sends {start.throughput / 1e9:g} GB/s" if start.throughput else ""
@@ -230,16 +233,16 @@ def _from_little(what: What, start: StartingPoint, single: Alone, device: str) -
         network += ", as given; nothing was measured on several nodes, so all else is assumed"
     else:
         dilation = single.dilation if start.dilation is None else start.dilation
-        measured = carried.priors(start.kernels, what.backend, transport, what.has_servers, dilation)
+        measured = carried.priors(start.kernels, workload.backend, transport, workload.has_servers, dilation)
         known = [replace(q, prior=measured.get(q.name, q.prior)) for q in known]
-        possible = possible if what.has_servers else (RING,)  # that is how kernels' rates are counted
+        possible = possible if workload.has_servers else (RING,)  # that is how kernels' rates are counted
         named = [(q, q.prior.at(0.0)) for q in known if q.name in measured]
         shown = [f"{q.name} {value * q.scale:.4g} {q.unit}".rstrip() for q, value in named if value]
         times = f"; a second of the device is {dilation:g} of theirs" if dilation != 1 else ""
         nodes = max(run.nodes for run in start.kernels)
         network = f"{', '.join(shown)}, as kernels over {transport} say{times}; nothing was fitted"
     typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in known} | fixed
-    single_s = what.batch_size / single.img_per_s
+    single_s = workload.batch_size / single.img_per_s
     nominal = start.line_rate and start.line_rate * parameters.PAYLOAD
     rate, two_lines = _link(nominal, typical["throughput"], "kernels say" if nodes > 1 else "was given")
     return Basis(
@@ -261,9 +264,9 @@ def _link(nominal: float | None, known: float, how: str) -> tuple[float, str]:
 
 
 def basis(
-    results: Sequence[Result], what: What, start: StartingPoint, strict: bool = False, device: str | None = None
+    results: Sequence[Result], workload: Workload, start: StartingPoint, strict: bool = False, device: str | None = None
 ) -> Basis:
-    """What ``results`` say about ``what``.
+    """What ``results`` say about ``workload``.
 
     Of several groups with the right mechanism (and the transport of ``start``) the one with most sizes is taken, of the
     backend if it was measured on several nodes. A single worker's step comes from it, too, else from another group; of
@@ -271,23 +274,24 @@ def basis(
     ``strict`` wants a single worker measured. With ``device`` ("cpu" or "cuda") the single worker's step is one on that;
     what was fitted to others still tells of the network. Raises InvalidInput where something is not known.
     """
-    single = start.one_worker(what)
+    single = start.one_worker(workload)
     every, _ = groups(results, forward_share=start.forward_share)
     if single is not None:
-        every = [_completed(group, what, single) for group in every]
-    chosen = _most_telling(every, what, start.transport)
-    if strict and not any(_alike(run, what) and run.single_s for group in every for run in group.observations):
-        raise InvalidInput(_NO_SINGLE.format(model=what.model, device=""))
+        every = [_completed(group, workload, single) for group in every]
+    chosen = _most_telling(every, workload, start.transport)
+    if strict and not any(_alike(run, workload) and run.single_s for group in every for run in group.observations):
+        raise InvalidInput(_NO_SINGLE.format(model=workload.model, device=""))
     fit = fitting.fit(chosen)
     ours = [chosen, *(group for group in every if group.key.system == chosen.key.system and group is not chosen)]
     if single is not None:
-        single_s = single_draws = what.batch_size / single.img_per_s
+        single_s = single_draws = workload.batch_size / single.img_per_s
         origin = f"{single.img_per_s:g} img/s, {single.origin}"
     else:
-        single_s, single_draws, origin = _one_worker(ours, what, device)
+        single_s, single_draws, origin = _one_worker(ours, workload, device)
     p, drawn = fit.parameters, fit.draws.parameters
     if all(run.relative for run in chosen.observations):
         p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
+    trained = [run.workload for group in ours for run in group.observations]
     rate, two_lines = _link(parameters.nominal_rate(chosen.key.system), float(p.throughput), "was fitted")
     dilations = sorted({run.dilation for run in results if run.system == chosen.key.system})
     network = f"network: fitted to {chosen.name}{_dilated(dilations, chosen.key.device)}"
@@ -303,22 +307,24 @@ def basis(
         warning=f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else "",
         rate=rate,
         nodes=max(run.nodes for run in chosen.observations),
-        batches=tuple(sorted({run.batch for group in ours for run in group.observations if run.model == what.model})),
+        batches=tuple(sorted({run.batch_size for run in trained if run.model == workload.model})),
     )
 
 
-def _completed(group: ObservationGroup, what: What, single: Alone) -> ObservationGroup:
-    """``group`` with the step of the ``single`` worker where nobody measured that of ``what``."""
+def _completed(group: ObservationGroup, workload: Workload, single: Alone) -> ObservationGroup:
+    """``group`` with the step of the ``single`` worker where nobody measured that of ``workload``."""
     observations = (
-        replace(run, single_s=run.batch / single.img_per_s) if run.single_s is None and _alike(run, what) else run
+        replace(run, single_s=run.workload.batch_size / single.img_per_s)
+        if run.single_s is None and _alike(run, workload)
+        else run
         for run in group.observations
     )
     return replace(group, observations=tuple(observations))
 
 
-def _most_telling(every: Sequence[ObservationGroup], what: What, transport: str | None) -> ObservationGroup:
-    """The group that says most about the network of ``what``. Raises InvalidInput for none, or several systems."""
-    mechanism = "servers" if what.has_servers else "allreduce"
+def _most_telling(every: Sequence[ObservationGroup], workload: Workload, transport: str | None) -> ObservationGroup:
+    """The group that says most about the network of ``workload``. Raises InvalidInput for none, or several systems."""
+    mechanism = "servers" if workload.has_servers else "allreduce"
     suitable = [
         group
         for group in every
@@ -328,7 +334,7 @@ def _most_telling(every: Sequence[ObservationGroup], what: What, transport: str 
     ]
     if not suitable:
         raise InvalidInput(
-            f"no results on several nodes with {'parameter servers' if what.has_servers else 'an allreduce'}"
+            f"no results on several nodes with {'parameter servers' if workload.has_servers else 'an allreduce'}"
             f"{f' over {transport}' if transport else ''} to start from; give others, or --single and --network"
         )
     if len(systems := sorted({group.key.system for group in suitable})) > 1:
@@ -337,25 +343,26 @@ def _most_telling(every: Sequence[ObservationGroup], what: What, transport: str 
     return max(
         suitable,
         key=lambda group: (
-            any(run.backend == what.backend and run.nodes > 1 for run in group.observations),
+            any(run.workload.backend == workload.backend and run.nodes > 1 for run in group.observations),
             len({run.workers for run in group.observations}),
             len(group.observations),
         ),
     )
 
 
-def _alike(run: Observation, what: What, batch: int | None = None) -> bool:
-    return run.model == what.model and run.image_size in (0, what.image_size or 0) and batch in (None, run.batch)
+def _alike(run: Observation, workload: Workload, batch: int | None = None) -> bool:
+    same, images = run.workload.model == workload.model, run.workload.image_size in (None, workload.image_size)
+    return same and images and batch in (None, run.workload.batch_size)
 
 
-def _one_worker(every: Sequence[ObservationGroup], what: What, device: str | None) -> tuple[float, Any, str]:
+def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: str | None) -> tuple[float, Any, str]:
     """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it.
 
     Workers that do what those on several nodes do come first: on one machine a node alone has more threads.
     """
-    for batch in (what.batch_size, None):
+    for batch in (workload.batch_size, None):
         for group in every:
-            runs = [run for run in group.observations if _alike(run, what, batch) and not run.relative]
+            runs = [run for run in group.observations if _alike(run, workload, batch) and not run.relative]
             if not runs or device not in (None, group.key.device):
                 continue
             usual = {run.work for run in group.observations if run.nodes > 1}
@@ -368,10 +375,10 @@ def _one_worker(every: Sequence[ObservationGroup], what: What, device: str | Non
                 fit = fitting.fit(group)
                 draws = fit.single_draws[first.work]
                 step_s, how = fit.singles[first.work], "fitted"
-            origin = f"{how}, {first.batch / step_s:,.4g} img/s ({group.name})"
+            origin = f"{how}, {first.workload.batch_size / step_s:,.4g} img/s ({group.name})"
             if any(run.workers == 1 and run.single_s is not None and run not in same for run in runs):
                 origin += "; the worker that was measured alone has other threads, data or software"
-            if (factor := what.batch_size / first.batch) != 1:
-                origin += f", and scaled from {first.batch} to {what.batch_size} images per step"
+            if (factor := workload.batch_size / first.workload.batch_size) != 1:
+                origin += f", and scaled from {first.workload.batch_size} to {workload.batch_size} images per step"
             return step_s * factor, draws * factor, origin
-    raise InvalidInput(_NO_SINGLE.format(model=what.model, device=f" {device}" if device else ""))
+    raise InvalidInput(_NO_SINGLE.format(model=workload.model, device=f" {device}" if device else ""))

@@ -3,7 +3,7 @@
 The logarithm of measured over predicted steps is taken to wander with the logarithm of the workers, from 0 at a single
 one: its variance grows by ``scale``² with every doubling (Brownian motion; a discrepancy as in Kennedy and O'Hagan 2001).
 So what is missing at the measured sizes is continued to others, and one is the less sure of it the further away they are.
-What is missing in one way of training (``Observation.way``) is missing in another by half.
+What is missing in one way of training (``Workload.way``) is missing in another by half.
 """
 
 from collections.abc import Hashable, Sequence

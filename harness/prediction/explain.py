@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -14,15 +13,15 @@ from harness.analysis.late import Late, late
 from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.prediction.basis import StartingPoint, basis, chosen
-from harness.prediction.forecast import Basis, Bound, Prediction, What, at, best, held
+from harness.prediction.forecast import Basis, Bound, Prediction, at, best
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of, unfit
+from harness.prediction.workload import Workload
 from harness.records.measurement import Record
 from harness.results.result import Result
 from harness.results.sources import with_number
 
 HELPS = 1.02  # an alternative is worth a word if it gives 2 % more
-SLICE = "1MiB"
 # Other ways to do the same.
 BEST, PARTITIONING = "the best number of parameter servers", "partitioning tensors to 1 MiB slices"
 
@@ -31,7 +30,7 @@ BEST, PARTITIONING = "the best number of parameter servers", "partitioning tenso
 class Explanation:
     """One size, what binds it, and what other ways to do the same would give, by what they are called."""
 
-    what: What
+    workload: Workload
     basis: Basis
     prediction: Prediction
     alternatives: Mapping[str, Prediction]
@@ -46,7 +45,7 @@ class Explanation:
     def held_bytes(self) -> float:
         """Bytes that the binding server holds; 0 where none binds."""
         bound = self.binding
-        return held(self.what, self.prediction.ps)[bound.server] if bound and bound.server >= 0 else 0.0
+        return self.workload.held(self.prediction.ps)[bound.server] if bound and bound.server >= 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -65,16 +64,16 @@ class Measured:
     counted: tuple[str, ...]
 
 
-def explain(what: What, basis: Basis, nodes: int, ps: int | None = None) -> Explanation:
+def explain(workload: Workload, basis: Basis, nodes: int, ps: int | None = None) -> Explanation:
     """What binds a step on ``nodes`` nodes with ``ps`` servers, by default the best number, and what would help."""
-    fastest = best(what, basis, [nodes])[0]
-    prediction = fastest if ps is None else at(what, basis, nodes, ps)
+    fastest = best(workload, basis, [nodes])[0]
+    prediction = fastest if ps is None else at(workload, basis, nodes, ps)
     alternatives = {}
-    if what.has_servers:
+    if workload.has_servers:
         alternatives[BEST] = fastest
-        if not what.is_partitioned:
-            alternatives[PARTITIONING] = best(partitioned(what), basis, [nodes])[0]
-    return Explanation(what, basis, prediction, alternatives)
+        if workload.can_be_sliced:
+            alternatives[PARTITIONING] = best(workload.sliced(), basis, [nodes])[0]
+    return Explanation(workload, basis, prediction, alternatives)
 
 
 def explain_record(
@@ -91,22 +90,21 @@ def explain_record(
     (run,) = results.load([path])
     if reason := unfit(run, run.data):
         raise InvalidInput(f"{path}: {reason}")
-    fields = ("backend", "model", "batch_size", "devices_per_node")
-    what = What(**{name: getattr(run, name) for name in fields}, image_size=run.image_size or None, options=run.tuned)
-    single = start.one_worker(what)
+    workload = Workload.of(run)
+    single = start.one_worker(workload)
     if single and single.device not in ("auto", run.device):
         raise InvalidInput(f"--single: one worker on {single.device}, but the run is one on {run.device}")
     # With a share of the bytes a link counts as so much faster.
     own_time = record.spec.dilation / record.spec.bytes_scale
     start = replace(start, transport=run.transport, device=run.device, dilation=own_time)
     if start.network_options:
-        begin = chosen(what, start, None)
+        begin = chosen(workload, start, None)
     else:
         nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]
         alike = attrgetter("system", "device", "software")  # another one's single worker would say nothing
         beside = [result for result in with_number(load(nearby)) if alike(result) == alike(run)]
-        begin = basis(beside, what, start, strict=single is None)
-    explained = explain(what, begin, run.nodes, run.ps)
+        begin = basis(beside, workload, start, strict=single is None)
+    explained = explain(workload, begin, run.nodes, run.ps)
     return explained, _beside(explained.prediction, run, record)
 
 
@@ -128,12 +126,6 @@ def _beside(predicted: Prediction, run: Result, record: Record) -> Measured:
         late=tuple(late(record)),
         counted=counted,
     )
-
-
-def partitioned(what: What) -> What:
-    """``what`` with tensors cut into slices of 1 MiB."""
-    options = json.loads(what.options) | {"placement": "partitioned", "slice_size": SLICE}
-    return replace(what, options=json.dumps(options, sort_keys=True))
 
 
 def sentences(explanation: Explanation) -> list[str]:
@@ -158,10 +150,10 @@ def _binding(one: Explanation) -> str:
         hidden = "what the network does is hidden behind it"
         return f"compute bounds the step: {seconds(one.basis.single_s)} {step}; {hidden}{more}"
     forward = bound.phase == "forward"
-    served, own = (float(factor) for factor in one.what.law(prediction.ps).factors(prediction.nodes, p))
-    exchange = one.what.servers(prediction.ps)
+    served, own = (float(factor) for factor in one.workload.law(prediction.ps).factors(prediction.nodes, p))
+    exchange = one.workload.servers(prediction.ps)
     if exchange is None or bound.server == WORKER:  # the bytes are all of a pass, of which compute hides a part
-        bytes_ = float(profile(one.what.model, one.what.image_size).bytes.sum()) * (own if exchange else served)
+        bytes_ = float(profile(one.workload.model, one.workload.image_size).bytes.sum()) * (own if exchange else served)
         compute = one.basis.single_s * (float(p.forward_share) if forward else 1 - float(p.forward_share))
         what = f"gradients go {p.summed}: each node sends and receives"
         if exchange:

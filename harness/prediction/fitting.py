@@ -191,7 +191,7 @@ class Fit:
         times = {name.replace("_", " "): getattr(self.draws.parameters, name) for name in overheads}
         for work, steps in self.single_draws.items():
             run = next(one for one in self.group.observations if one.work == work)
-            times[f"step of one worker ({run.model})"] = steps
+            times[f"step of one worker ({run.workload.model})"] = steps
         return tuple(
             KnownSum((one, other), *middle(times[one] + times[other]))
             for one, other in combinations(times, 2)
@@ -228,8 +228,8 @@ class Fit:
 
     def forecast(self, observation: Observation) -> tuple[float, float, float]:
         """The predicted step, as a median and the ends of its interval, in the unit of the observation."""
-        o = observation
-        return middle(self.draws.steps(o.law, o.nodes, o.workers, single_step(o, self.single_draws), o.way))
+        o, single_s = observation, single_step(observation, self.single_draws)
+        return middle(self.draws.steps(o.law, o.nodes, o.workers, single_s, o.workload.way(o.law)))
 
     @cached_property
     def searches(self) -> tuple[tuple[Observation, float], ...]:

@@ -9,16 +9,15 @@ from typing import Literal
 import numpy as np
 
 from harness.core import backend as backends
-from harness.core.exchange import ServerExchange, bytes_per_server
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.text import plural
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction.fitting import Draws, middle
-from harness.prediction.law import COMPUTE, WORKER, Law, Phase, profile
-from harness.prediction.observations import law_for, of_2017, way_of
+from harness.prediction.law import COMPUTE, WORKER, Phase, profile
 from harness.prediction.parameters import Floats, Parameters, Value
 from harness.prediction.sampling import SEED
+from harness.prediction.workload import Workload
 from harness.results.result import other_training
 
 Pass = Literal["forward", "backward"]
@@ -47,53 +46,7 @@ class Basis:
     batches: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class What:
-    """What is predicted. ``options`` (JSON) are the backend's own, without the number of servers; batch is per device.
-
-    ``as_in_2017``: with the barriers of the software that published results with servers were measured with.
-    """
-
-    backend: str
-    model: str
-    batch_size: int
-    image_size: int | None = None
-    devices_per_node: int = 1
-    options: str = "{}"
-    as_in_2017: bool = False
-
-    def law(self, ps: int) -> Law:
-        """The law with ``ps`` servers, 0 where there are none."""
-        law = law_for(self.backend, self.model, self.image_size, ps, self.options)
-        return of_2017(law) if self.as_in_2017 else law
-
-    def servers(self, ps: int) -> ServerExchange | None:
-        """What ``ps`` servers exchange; None where there are none."""
-        exchange = self.law(ps).exchange
-        return exchange if isinstance(exchange, ServerExchange) else None
-
-    @property
-    def has_servers(self) -> bool:
-        return self.servers(1) is not None
-
-    @property
-    def is_partitioned(self) -> bool:
-        return bool(json.loads(self.options).get("placement") == "partitioned")
-
-    def places(self, nodes: int) -> float:
-        """How many servers have a place."""
-        exchange = self.servers(1)
-        assert exchange
-        return nodes * exchange.ps_per_node if exchange.shared_nodes else math.inf
-
-    def most_servers(self, nodes: int) -> int:
-        """More servers would find no place, or nothing to hold."""
-        exchange = self.servers(1)
-        assert exchange
-        return int(min(self.places(nodes), len(exchange.pieces)))
-
-
-def described(spec: RunSpec) -> What:
+def described(spec: RunSpec) -> Workload:
     """What a run of ``spec`` would be, at any size. Raises InvalidInput for one of which the law says nothing."""
     backend = backends.backend(spec.backend)
     if backend.exchange is None:
@@ -109,7 +62,7 @@ def described(spec: RunSpec) -> What:
     if spec.transport not in (None, *backend.transports, *backend.cuda_transports):
         raise InvalidInput(f"--transport {spec.transport}: {backend.name} has {', '.join(backend.transports)}")
     own = json.dumps({name: value for name, value in options.items() if name != "ps"}, sort_keys=True)
-    return What(backend.name, spec.model, spec.batch_size, spec.image_size, spec.devices_per_node, own)
+    return Workload(backend.name, spec.model, spec.batch_size, spec.image_size, spec.devices_per_node, own)
 
 
 @dataclass(frozen=True)
@@ -154,74 +107,80 @@ class Prediction:
     extrapolates: str = ""
 
 
-def check_sizes(what: What, nodes: Sequence[int], ps: int | None = None) -> None:
+def check_sizes(workload: Workload, nodes: Sequence[int], ps: int | None = None) -> None:
     """Raise InvalidInput unless a run can be of these sizes, and ``ps`` servers have a place on the largest of them, and
     something to hold.
     """
     if min(nodes) < 1:
         raise InvalidInput(f"--nodes {min(nodes)}: must be 1 or more")
     largest = max(nodes)
-    if largest * what.devices_per_node > MOST_WORKERS:
+    if largest * workload.devices_per_node > MOST_WORKERS:
         raise InvalidInput(f"--nodes {largest}: at most {MOST_WORKERS} workers")
     if ps is None:
         return
-    if not what.has_servers:
-        raise InvalidInput(f"--ps {ps}: {what.backend} has no parameter servers")
+    if not workload.has_servers:
+        raise InvalidInput(f"--ps {ps}: {workload.backend} has no parameter servers")
     if ps < 1:
         raise InvalidInput(f"--ps {ps}: must be 1 or more")
-    if ps > (most := what.most_servers(largest)):
-        few = most < what.places(largest)
-        why = f"{what.model} has only {most} pieces to place" if few else f"only {most} have a place on {largest} nodes"
+    if ps > (most := workload.most_servers(largest)):
+        few = most < workload.places(largest)
+        why = (
+            f"{workload.model} has only {most} pieces to place"
+            if few
+            else f"only {most} have a place on {largest} nodes"
+        )
         raise InvalidInput(f"--ps {ps}: {why}")
 
 
 def predictions(
-    what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
+    workload: Workload, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
 ) -> list[Prediction]:
     """Each size with each of ``counts`` servers that have a place on it; by default with the best number of them.
 
     Raises InvalidInput for what ``check_sizes`` refuses.
     """
-    check_sizes(what, nodes, min(counts) if counts else None)
+    check_sizes(workload, nodes, min(counts) if counts else None)
     if not counts:
-        return best(what, basis, nodes)
-    return [at(what, basis, size, ps) for size in nodes for ps in counts if ps <= what.most_servers(size)]
+        return best(workload, basis, nodes)
+    return [at(workload, basis, size, ps) for size in nodes for ps in counts if ps <= workload.most_servers(size)]
 
 
-def steps(what: What, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:
+def steps(workload: Workload, basis: Basis, nodes: Sequence[int], ps: int) -> Floats:
     """Steps (s) by the law alone with ``ps`` servers on so many nodes [nodes]; infinite where that many have no place."""
     sizes = np.asarray(nodes, float)
-    seconds = what.law(ps).seconds(sizes, sizes * what.devices_per_node, basis.single_s, basis.parameters)
-    exchange = what.servers(ps)
+    seconds = workload.law(ps).seconds(sizes, sizes * workload.devices_per_node, basis.single_s, basis.parameters)
+    exchange = workload.servers(ps)
     if exchange is None or not exchange.shared_nodes:
         return seconds
     return np.where(sizes * exchange.ps_per_node >= ps, seconds, math.inf)
 
 
 def sweep(
-    what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
+    workload: Workload, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
 ) -> tuple[Sequence[int], Floats]:
     """Numbers of servers (by default all possible ones; 0 without servers), and predicted steps (s) [servers, nodes]."""
-    if not what.has_servers:
+    if not workload.has_servers:
         counts = [0]
     elif counts is None:
-        counts = range(1, what.most_servers(max(nodes)) + 1)
-    return list(counts), np.stack([steps(what, basis, nodes, ps) for ps in counts])
+        counts = range(1, workload.most_servers(max(nodes)) + 1)
+    return list(counts), np.stack([steps(workload, basis, nodes, ps) for ps in counts])
 
 
-def best(what: What, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None) -> list[Prediction]:
+def best(
+    workload: Workload, basis: Basis, nodes: Sequence[int], counts: Sequence[int] | None = None
+) -> list[Prediction]:
     """At each size the fastest of ``counts`` servers, by default all possible ones; the smallest of equally fast ones."""
-    counts, seconds = sweep(what, basis, nodes, counts)
+    counts, seconds = sweep(workload, basis, nodes, counts)
     # Equal to a thousandth is equal: nobody would see the difference, and a smaller number says more.
     chosen = [int(np.argmax(column <= column.min() * 1.001)) for column in seconds.T]
-    return [at(what, basis, size, counts[row]) for size, row in zip(nodes, chosen, strict=True)]
+    return [at(workload, basis, size, counts[row]) for size, row in zip(nodes, chosen, strict=True)]
 
 
-def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
-    workers = nodes * what.devices_per_node
-    images, law, p = workers * what.batch_size, what.law(ps), basis.parameters
+def at(workload: Workload, basis: Basis, nodes: int, ps: int) -> Prediction:
+    workers = nodes * workload.devices_per_node
+    images, law, p = workers * workload.batch_size, workload.law(ps), basis.parameters
     law_s = float(law.seconds(nodes, workers, basis.single_s, p))
-    step_s, low, high = middle(_drawn(what, basis, nodes, ps)) if basis.draws else (law_s, math.nan, math.nan)
+    step_s, low, high = middle(_drawn(workload, basis, nodes, ps)) if basis.draws else (law_s, math.nan, math.nan)
     return Prediction(
         nodes=nodes,
         workers=workers,
@@ -232,44 +191,43 @@ def at(what: What, basis: Basis, nodes: int, ps: int) -> Prediction:
         low=images / high,
         high=images / low,
         efficiency=basis.single_s / step_s,
-        bounds=tuple(bounds(what, basis, nodes, ps)),
+        bounds=tuple(bounds(workload, basis, nodes, ps)),
         two_lines_s=law.two_lines_s(nodes, basis.single_s, float(p.forward_share), basis.rate or float(p.throughput)),
-        extrapolates=extrapolates(what, basis, nodes),
+        extrapolates=extrapolates(workload, basis, nodes),
     )
 
 
-def extrapolates(what: What, basis: Basis, nodes: int) -> str:
+def extrapolates(workload: Workload, basis: Basis, nodes: int) -> str:
     """What of a prediction is more than ``FAR`` times what was measured, or less than a ``FAR``-th, and from what."""
     said = []
     if basis.nodes and nodes > FAR * basis.nodes:
         said.append(f"from {plural(basis.nodes, 'node')} to {nodes:,}")
-    if basis.batches and not min(basis.batches) / FAR <= what.batch_size <= max(basis.batches) * FAR:
-        nearest = min(basis.batches, key=lambda batch: abs(batch - what.batch_size))
-        said.append(f"from {plural(nearest, 'image')} per device to {what.batch_size:,}")
+    if basis.batches and not min(basis.batches) / FAR <= workload.batch_size <= max(basis.batches) * FAR:
+        nearest = min(basis.batches, key=lambda batch: abs(batch - workload.batch_size))
+        said.append(f"from {plural(nearest, 'image')} per device to {workload.batch_size:,}")
     return " and ".join(said)
 
 
-def gain(old: tuple[What, Basis, int], new: tuple[What, Basis, int], nodes: int) -> tuple[float, float, float]:
+def gain(old: tuple[Workload, Basis, int], new: tuple[Workload, Basis, int], nodes: int) -> tuple[float, float, float]:
     """How many times more img/s ``new`` gives than ``old``, each with its servers: the median, and the interval's ends.
 
     Both start from the same draws of the parameters; what the law leaves out of each is taken to be its own.
     """
-    before, after = (_drawn(what, basis, nodes, ps, seed) for seed, (what, basis, ps) in enumerate((old, new)))
+    before, after = (_drawn(workload, basis, nodes, ps, seed) for seed, (workload, basis, ps) in enumerate((old, new)))
     return middle(before / after)
 
 
-def _drawn(what: What, basis: Basis, nodes: int, ps: int, seed: int = SEED) -> Floats:
+def _drawn(workload: Workload, basis: Basis, nodes: int, ps: int, seed: int = SEED) -> Floats:
     """Draws of the mean step that would be measured (s)."""
     assert basis.draws is not None
-    law = what.law(ps)
-    way = way_of(what.backend, what.model, law)
-    return basis.draws.steps(law, nodes, nodes * what.devices_per_node, basis.single_draws, way, seed)
+    law = workload.law(ps)
+    return basis.draws.steps(law, nodes, nodes * workload.devices_per_node, basis.single_draws, workload.way(law), seed)
 
 
-def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
+def bounds(workload: Workload, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
     """What each pass of a step waits for."""
-    law, p = what.law(ps), basis.parameters
-    factors, exchange = law.factors(nodes, p), what.servers(ps)
+    law, p = workload.law(ps), basis.parameters
+    factors, exchange = law.factors(nodes, p), workload.servers(ps)
     forward_s = float(p.forward_share) * basis.single_s
     passes: tuple[tuple[Pass, Phase | None, float, Value, Value], ...] = (
         ("forward", law.forward, forward_s, law.ordered(p), 0.0),
@@ -291,7 +249,7 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
                     pieces = exchange.pieces[: last + 1]
                     queued = [(one.tensor, one.bytes) for one in pieces if server in (WORKER, one.ps)]
                 else:  # the buffer that ends with this tensor, and those after it
-                    model = profile(what.model, what.image_size)
+                    model = profile(workload.model, workload.image_size)
                     until = next(buffer[0] for buffer in law.buffers if buffer[-1] == last) + 1
                     queued = list(zip(model.names[:until], model.bytes.tolist(), strict=False))
                 tensor, size = max(queued, key=lambda piece: piece[1])
@@ -300,9 +258,3 @@ def bounds(what: What, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
                 endpoint = exchange.name(server) if exchange and server != WORKER else "network"
                 bound = Bound(name, server, endpoint, tensor, float(size), passed, float(ends[line]))
         yield bound
-
-
-def held(what: What, ps: int) -> list[int]:
-    """Bytes that each server holds, or the servers of each node, in server order; empty without servers."""
-    exchange = what.servers(ps)
-    return bytes_per_server(exchange.pieces, exchange.servers) if exchange else []

@@ -157,6 +157,11 @@ class Law:
         return isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
 
     @property
+    def pieces(self) -> int:
+        """How many pieces tensors are cut into for servers; 0 without them."""
+        return len(self.exchange.pieces) if isinstance(self.exchange, ServerExchange) else 0
+
+    @property
     def order_is_known(self) -> bool:
         """Whether a run says in which order parameters come before its forward pass, or none do."""
         return self.forward is None or (isinstance(self.exchange, ServerExchange) and self.exchange.ordered is not None)
@@ -189,7 +194,7 @@ class Law:
 
         tokens: Value = 0.0  # of a step's barrier, that the busiest server puts into its queues
         if isinstance(self.exchange, ServerExchange) and self.exchange.tokens != "none":
-            each = 1.0 if self.exchange.tokens == "all_to_all" else len(self.exchange.pieces) / self.exchange.servers
+            each = 1.0 if self.exchange.tokens == "all_to_all" else self.pieces / self.exchange.servers
             processes = nodes * self.exchange.workers_per_node
             tokens = processes * (processes - 1) * each
         return Parts(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from statistics import fmean, stdev
@@ -16,11 +15,10 @@ from typing import NamedTuple
 
 from harness import models
 from harness.core import backend as backends
-from harness.core.exchange import ServerExchange, Tokens
-from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.prediction.law import Law, law, profile
+from harness.prediction.law import Law
+from harness.prediction.workload import Workload
 from harness.results.result import Result
 
 # The relative standard error of a mean step. That of repeats knows nothing of other days and other allocations: it is never
@@ -61,42 +59,28 @@ class Observation:
     not faster.
     """
 
-    backend: str
-    model: str
-    image_size: int  # 0: the model's own
+    workload: Workload
     law: Law
     nodes: int
     workers: int
     ps: int
-    batch: int
     step_s: float
     single_s: float | None
     work: Hashable
     error: float
     relative: bool = False
-    published: bool = False
     beaten: tuple[Law, ...] = ()
-
-    @property
-    def way(self) -> tuple[str, str, int]:
-        """What runs have in common for which the law is wrong in the same way: backend, model, and how tensors are cut."""
-        return way_of(self.backend, self.model, self.law)
 
     @property
     def img_per_s(self) -> float:
         """Throughput of all workers; NaN where only an efficiency is known."""
-        return math.nan if self.relative else self.workers * self.batch / self.step_s
+        return math.nan if self.relative else self.workers * self.workload.batch_size / self.step_s
 
     @property
     def label(self) -> str:
         """``parameter_server, 128 workers, 116 ps``."""
         servers = f", {self.ps} ps" if self.ps else ""
-        return f"{self.backend}, {plural(self.workers, 'worker')}{servers}"
-
-
-def way_of(backend: str, model: str, law_: Law) -> tuple[str, str, int]:
-    pieces = law_.exchange.pieces if isinstance(law_.exchange, ServerExchange) else ()
-    return backend, model, len(pieces)
+        return f"{self.workload.backend}, {plural(self.workers, 'worker')}{servers}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +103,9 @@ class ObservationGroup:
         from harness.results import published
 
         known = {(row.system, row.framework) for row in published.select("")}
-        return all(one.published for one in self.observations) and (self.key.system, self.key.software) in known
+        return (
+            all(one.workload.as_in_2017 for one in self.observations) and (self.key.system, self.key.software) in known
+        )
 
 
 def groups(
@@ -161,7 +147,7 @@ def groups(
     for key in sorted(fitted):
         spread = _usual_spread(fitted[key])
         observations = [_observation(run, singles, spread) for run in fitted[key]]
-        observations.sort(key=attrgetter("workers", "backend", "ps"))
+        observations.sort(key=attrgetter("workers", "workload.backend", "ps"))
         made.append(ObservationGroup(key, tuple(observations), forward_share))
     return made, [f"{plural(count, 'run')}: {reason}" for reason, count in left_out.most_common()]
 
@@ -206,7 +192,7 @@ def unfit(run: Result, data: str) -> str:
 
 
 def _key(run: Result) -> Key:
-    mechanism = "servers" if isinstance(_law_of(run).exchange, ServerExchange) else "allreduce"
+    mechanism = "servers" if Workload.of(run).has_servers else "allreduce"
     # Of published results only those of Xeon Phi nodes were computed on a CPU.
     device = run.device or ("cpu" if "KNL" in run.system else "cuda")
     return Key(run.system, run.software, mechanism, run.transport, device, run.mpi)
@@ -225,26 +211,22 @@ def work_of(run: Result) -> tuple[Hashable, ...]:
 
 
 def _observation(run: Result, singles: Mapping[Hashable, float], usual: float) -> Observation:
-    relative, work = math.isnan(run.img_per_s), work_of(run)
+    relative, work, workload = math.isnan(run.img_per_s), work_of(run), Workload.of(run)
     of_backend = (run.backend, run.transport, work)
     # What a published table says that it searched was won against the other strategy with as many servers.
     lost = LOST.get(run.backend) if SEARCHED in run.note and run.workers > 1 else None
     return Observation(
-        backend=run.backend,
-        model=run.model,
-        image_size=run.image_size,
-        law=_law_of(run),
-        nodes=run.nodes or run.workers,  # a table of efficiencies does not say
+        workload=workload,
+        law=workload.law(run.ps),
+        nodes=run.workers // workload.devices_per_node,
         workers=run.workers,
         ps=run.ps,
-        batch=run.batch_size,
         step_s=step_of(run),
         single_s=1.0 if relative else singles.get(of_backend, singles.get(work)),
         work=work,
         error=_error(run, usual),
         relative=relative,
-        published=not run.measured,
-        beaten=(_law_of(replace(run, backend=lost)),) if lost else (),
+        beaten=(replace(workload, backend=lost).law(run.ps),) if lost else (),
     )
 
 
@@ -270,41 +252,6 @@ def _error(run: Result, usual: float) -> float:
     repeats = max(1, len(run.values))
     variance = (USUAL * usual**2 + (repeats - 1) * _relative(run) ** 2) / (USUAL + repeats - 1)
     return math.hypot(LEAST_ERROR, math.sqrt(variance / repeats))
-
-
-def _law_of(run: Result) -> Law:
-    law_ = law_for(run.backend, run.model, run.image_size or None, run.ps, run.tuned)
-    return law_ if run.measured else of_2017(law_)
-
-
-@lru_cache(maxsize=65536)
-def law_for(backend: str, model: str, image_size: int | None, ps: int, options: str) -> Law:
-    """The law of a backend with so many servers (0: it has none) and its ``options`` (JSON)."""
-    one = backends.backend(backend)
-    assert one.exchange is not None
-    given = json.loads(options) | ({"ps": ps} if ps else {})
-    own = {name: value for name, value in given.items() if name in one.options.model_fields}
-    options_ = one.options(**own).model_dump()
-    spec = RunSpec.validated(backend=one.name, model=model, image_size=image_size, nodes=max(1, ps), options=options_)
-    exchange = one.exchange(spec)
-    # A run from before there was a choice.
-    if isinstance(exchange, ServerExchange) and "order" in options_ and "order" not in given:
-        exchange = replace(exchange, ordered=None)
-    return law(exchange, profile(model, image_size))
-
-
-@lru_cache(maxsize=65536)
-def of_2017(law_: Law) -> Law:
-    """With the barriers of tf_cnn_benchmarks, which all published runs with servers had: tokens from each worker to each
-    other, in ``distributed_replicated`` for every variable; in what order parameters came is not published. Without servers
-    it is the same law.
-    """
-    exchange = law_.exchange
-    if not isinstance(exchange, ServerExchange):
-        return law_
-    per_piece = exchange.pulls == "after_push"
-    tokens: Tokens = "all_to_all_per_piece" if per_piece else "all_to_all"
-    return replace(law_, exchange=replace(exchange, tokens=tokens, ordered=None))
 
 
 def informative(observations: Sequence[Observation]) -> list[Observation]:

@@ -67,7 +67,7 @@ class FitProblem:
         self.measured = np.log([one.step_s for one in self.observations])
         self.discrepancy = Discrepancy(
             [one.workers for one in self.observations],
-            [one.way for one in self.observations],
+            [one.workload.way(one.law) for one in self.observations],
             [one.error for one in self.observations],
         )
 

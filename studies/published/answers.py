@@ -29,11 +29,12 @@ from harness.files import write_atomically
 from harness.models import specification
 from harness.prediction import fitting, forecast
 from harness.prediction.basis import StartingPoint, basis
-from harness.prediction.explain import HELPS, explain, partitioned, seconds, sentences, size
+from harness.prediction.explain import HELPS, explain, seconds, sentences, size
 from harness.prediction.fitting import Fit, mean_error
-from harness.prediction.forecast import Basis, Prediction, What
+from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.holdout import HeldOut, condition, hold_out
 from harness.prediction.observations import Observation, ObservationGroup, groups, informative
+from harness.prediction.workload import Workload
 from harness.report.text import verdict as verdict_report
 from harness.results import Result
 
@@ -49,14 +50,14 @@ SYSTEMS = (DAINT, XLARGE, EIGHT)
 HELD_OUT = "workers>32"
 SLICE_BYTES = 2**20
 SERVERS, REPLICATED, HOROVOD = (
-    What(backend, MODEL, BATCH) for backend in ("parameter_server", "distributed_replicated", "horovod")
+    Workload(backend, MODEL, BATCH) for backend in ("parameter_server", "distributed_replicated", "horovod")
 )
 # What is compared on Daint, with the transport that its network is taken from.
-WAYS: dict[str, tuple[What, str | None]] = {
+WAYS: dict[str, tuple[Workload, str | None]] = {
     "servers": (SERVERS, None),
-    "slices": (partitioned(SERVERS), None),
+    "slices": (SERVERS.sliced(), None),
     "replicas": (REPLICATED, None),
-    "sliced replicas": (partitioned(REPLICATED), None),
+    "sliced replicas": (REPLICATED.sliced(), None),
     "mpi": (HOROVOD, "mpi"),
     "nccl": (HOROVOD, "nccl"),
 }
@@ -65,25 +66,17 @@ GOAL_ALL = 0.03
 RISING = 0.6  # correlation of errors with the logarithm of the size
 
 
-class Notes:
-    """The page's footnotes: commands, each once, in the order of first use."""
-
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-
-    def mark(self, command: str) -> str:
-        """The mark of the footnote with ``command``."""
-        if command not in self.commands:
-            self.commands.append(command)
-        return f"[^{self.commands.index(command) + 1}]"
-
-
 def page(experiments: Mapping[str, "Analysis"]) -> str:
     """The page as Markdown. ``answers.md.j2`` may use all that this module has, by the same names."""
-    notes = Notes()
+    notes: dict[str, int] = {}
+
+    def note(command: str) -> str:
+        """The mark of the footnote with ``command``, which stands there once, in the order of first use."""
+        return f"[^{notes.setdefault(command, len(notes) + 1)}]"
+
     imported = {"seconds": seconds, "size": size, "verdict_report": verdict_report}
     text = template(Path(__file__).with_name("answers.md.j2")).render(
-        globals() | imported, note=notes.mark, commands=notes.commands, experiments=experiments
+        globals() | imported, note=note, commands=notes, experiments=experiments
     )
     body, mark, footnotes = text.partition("\n[^1]: ")
     return re.sub(r"(?<=\d)%", " %", body) + mark + footnotes
@@ -149,11 +142,6 @@ def met() -> int:
     return sum(mean_error(fit(system).errors) <= GOAL_ALL for system in SYSTEMS)
 
 
-def two_lines(fitted: Fit, tests: Sequence[Observation] | None = None) -> str:
-    """The mean error of two lines on ``tests``, by default on what was fitted."""
-    return f"{fitted.two_lines(informative(fitted.group.observations) if tests is None else tests):.1%}"
-
-
 def worst(errors: Sequence[float]) -> float:
     return max(errors, key=abs)
 
@@ -162,8 +150,8 @@ def worst(errors: Sequence[float]) -> float:
 
 
 @cache
-def start_on(system: str, what: What, transport: str | None = None) -> Basis:
-    return basis([run for run in published() if run.system == system], what, StartingPoint(transport))
+def start_on(system: str, workload: Workload, transport: str | None = None) -> Basis:
+    return basis([run for run in published() if run.system == system], workload, StartingPoint(transport))
 
 
 def start(way: str) -> Basis:
@@ -189,15 +177,15 @@ def slices_in_no_order(nodes: int) -> Prediction:
     """Slices on the best number of servers, if parameters came in no order."""
     ordered = start("servers")
     unordered = replace(ordered, draws=None, parameters=replace(ordered.parameters, ordered=0.0))
-    return forecast.best(partitioned(SERVERS), unordered, [nodes])[0]
+    return forecast.best(SERVERS.sliced(), unordered, [nodes])[0]
 
 
 def binding(workers: int, system: str = DAINT) -> str:
     """What binds the step that was published for so many workers, as the beginning of a sentence."""
     run = measured(workers, system)
-    backend = SERVERS if run.backend == SERVERS.backend else REPLICATED
-    what = replace(backend, devices_per_node=run.workers // run.nodes)
-    return sentences(explain(what, start_on(system, what), run.nodes, run.ps))[0]
+    backend = SERVERS if run.workload.backend == SERVERS.backend else REPLICATED
+    workload = replace(backend, devices_per_node=run.workers // run.nodes)
+    return sentences(explain(workload, start_on(system, workload), run.nodes, run.ps))[0]
 
 
 class Search(NamedTuple):

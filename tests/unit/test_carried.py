@@ -12,7 +12,8 @@ from harness import models
 from harness.errors import InvalidInput
 from harness.prediction import carried
 from harness.prediction.basis import StartingPoint, chosen
-from harness.prediction.forecast import What, at
+from harness.prediction.forecast import at
+from harness.prediction.workload import Workload
 from harness.results import Result
 from tests.conftest import Harness
 
@@ -81,7 +82,7 @@ def test_a_backend_without_kernels_is_predicted_by_those_that_went_over_its_tran
 def test_a_step_that_the_network_bounds_takes_its_bytes_at_the_measured_rate(
     backend: str, transport: str, ps: int
 ) -> None:
-    what = What(backend, "resnet50", 4, 64)
+    what = Workload(backend, "resnet50", 4, 64)
     found = at(what, chosen(what, StartingPoint(transport, "cpu", 1e6, kernels=network()), None), 8, ps)
     bytes_ = models.specification("resnet50").bytes
     passes = 2 * 7 if ps else 2 * 7 / 8

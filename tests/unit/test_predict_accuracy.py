@@ -21,12 +21,11 @@ from harness import results
 from harness.prediction import fitting, forecast, sampling
 from harness.prediction.basis import StartingPoint, basis, of_site
 from harness.prediction.discrepancy import Discrepancy
-from harness.prediction.explain import partitioned
 from harness.prediction.fitting import Fit
-from harness.prediction.forecast import What
 from harness.prediction.holdout import HeldOut, condition, hold_out
 from harness.prediction.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, groups, informative
 from harness.prediction.parameters import Parameters
+from harness.prediction.workload import Workload
 from tests.conftest import ROOT, Clock
 from tests.unit.simulated import draws, least, most
 
@@ -274,7 +273,7 @@ def test_what_the_law_leaves_out_is_continued_and_less_sure_the_further_away() -
 
 
 def test_an_interval_holds_its_own_prediction() -> None:
-    what = What("parameter_server", "inception3", 64)
+    what = Workload("parameter_server", "inception3", 64)
     start = basis(of_site("daint"), what, StartingPoint())
     found = forecast.best(what, start, [1, 2, 8, 64, 128, 256, 512])
     assert [found[0].low, found[0].high] == pytest.approx([found[0].img_per_s] * 2)  # one worker was measured
@@ -284,11 +283,11 @@ def test_an_interval_holds_its_own_prediction() -> None:
 
 
 def test_a_gain_has_an_interval_and_is_1_against_itself() -> None:
-    what = What("parameter_server", "inception3", 64)
+    what = Workload("parameter_server", "inception3", 64)
     start = basis(of_site("daint"), what, StartingPoint())
     value, low, high = forecast.gain((what, start, 116), (what, start, 116), 128)
     assert low < value < high and value == pytest.approx(1, abs=0.02)
-    value, low, high = forecast.gain((what, start, 116), (partitioned(what), start, 40), 128)
+    value, low, high = forecast.gain((what, start, 116), (what.sliced(), start, 40), 128)
     assert 1.2 < low < value < high < 2.2
 
 
@@ -298,13 +297,13 @@ def test_a_gain_has_an_interval_and_is_1_against_itself() -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        What("parameter_server", "inception3", 64),
-        partitioned(What("parameter_server", "inception3", 64)),
-        What("distributed_replicated", "inception3", 64, options=json.dumps({"placement": "round_robin"})),
+        Workload("parameter_server", "inception3", 64),
+        Workload("parameter_server", "inception3", 64).sliced(),
+        Workload("distributed_replicated", "inception3", 64, options=json.dumps({"placement": "round_robin"})),
     ],
     ids=lambda what: f"{what.backend} {json.loads(what.options).get('placement', 'greedy')}",
 )
-def test_every_number_of_servers_at_every_size_up_to_4096_nodes_takes_seconds(what: What, clock: Clock) -> None:
+def test_every_number_of_servers_at_every_size_up_to_4096_nodes_takes_seconds(what: Workload, clock: Clock) -> None:
     start = basis(of_site("daint"), what, StartingPoint())
     began = time.perf_counter()
     counts, steps = forecast.sweep(what, start, range(1, 4097))

@@ -17,11 +17,10 @@ import pytest
 from harness.core.exchange import AllreduceExchange, ServerExchange, bytes_per_server, place
 from harness.models import specification
 from harness.prediction import forecast, parameters
-from harness.prediction.explain import partitioned as in_slices
-from harness.prediction.forecast import Basis, What
+from harness.prediction.forecast import Basis
 from harness.prediction.law import Law, ModelProfile, profile
-from harness.prediction.observations import law_for
 from harness.prediction.parameters import Parameters
+from harness.prediction.workload import Workload
 
 STEP_S = 0.46
 DAINT_LIKE = Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6, token=1e-6)
@@ -29,16 +28,16 @@ MB = 1e6
 MODEL = "inception3"
 LARGEST = max(tensor.bytes for tensor in specification(MODEL).tensors)
 TOTAL = sum(tensor.bytes for tensor in specification(MODEL).tensors)
-SERVERS = What("parameter_server", MODEL, 64)
-REPLICATED = What("distributed_replicated", MODEL, 64)
+SERVERS = Workload("parameter_server", MODEL, 64)
+REPLICATED = Workload("distributed_replicated", MODEL, 64)
 BASIS = Basis(DAINT_LIKE, STEP_S)
 
 
-def with_options(what: What, **options: Any) -> What:
+def with_options(what: Workload, **options: Any) -> Workload:
     return replace(what, options=json.dumps(options))
 
 
-def rate(what: What, nodes: int, ps: int, basis: Basis = BASIS) -> float:
+def rate(what: Workload, nodes: int, ps: int, basis: Basis = BASIS) -> float:
     return forecast.at(what, basis, nodes, ps).img_per_s
 
 
@@ -57,7 +56,7 @@ def test_two_lines_of_servers_are_the_longer_of_a_pass_and_of_the_fullest_server
 
 
 def test_two_lines_of_a_ring_hide_what_the_backward_pass_can() -> None:
-    law = What("horovod", MODEL, 64).law(0)
+    law = Workload("horovod", MODEL, 64).law(0)
     for summed_s, hand_s in ((0.1, STEP_S), (0.7 * STEP_S + 0.05, STEP_S + 0.05)):
         assert law.two_lines_s(4, STEP_S, 0.3, 1.5 * TOTAL / summed_s) == pytest.approx(hand_s, rel=1e-9)
     assert law.two_lines_s(1, STEP_S, 0.3, 1.0) == STEP_S
@@ -120,7 +119,7 @@ def test_ps_holding_the_largest_tensor_bounds_the_step() -> None:
 
 def test_a_step_that_the_network_cannot_slow_down_is_compute_and_overhead() -> None:
     infinite = replace(DAINT_LIKE, throughput=math.inf, message=0.0)
-    several = [(SERVERS, 116), (SERVERS, 1), (in_slices(SERVERS), 40), (What("horovod", MODEL, 64), 0)]
+    several = [(SERVERS, 116), (SERVERS, 1), (SERVERS.sliced(), 40), (Workload("horovod", MODEL, 64), 0)]
     for what, ps in several:
         assert forecast.at(what, Basis(infinite, STEP_S), 128, ps).step_s == pytest.approx(STEP_S + 0.02, rel=1e-12)
         assert forecast.at(what, Basis(infinite, STEP_S), 128, ps).bounds[0].name == "compute"
@@ -128,13 +127,13 @@ def test_a_step_that_the_network_cannot_slow_down_is_compute_and_overhead() -> N
     assert replicated.step_s == pytest.approx(STEP_S + 8 * 0.01, rel=1e-12)  # once, and for each of 7 doublings
 
 
-@pytest.mark.parametrize("what", [SERVERS, REPLICATED, What("horovod", MODEL, 64), What("pytorch", MODEL, 64)])
-def test_one_worker_alone_waits_for_nothing(what: What) -> None:
+@pytest.mark.parametrize("what", [SERVERS, REPLICATED, Workload("horovod", MODEL, 64), Workload("pytorch", MODEL, 64)])
+def test_one_worker_alone_waits_for_nothing(what: Workload) -> None:
     assert forecast.at(what, BASIS, 1, 1 if what.has_servers else 0).step_s == pytest.approx(STEP_S, rel=1e-12)
 
 
-@pytest.mark.parametrize("what", [SERVERS, REPLICATED, in_slices(SERVERS), What("horovod", MODEL, 64)])
-def test_more_nodes_never_shorten_a_step_and_a_faster_network_never_lengthens_it(what: What) -> None:
+@pytest.mark.parametrize("what", [SERVERS, REPLICATED, SERVERS.sliced(), Workload("horovod", MODEL, 64)])
+def test_more_nodes_never_shorten_a_step_and_a_faster_network_never_lengthens_it(what: Workload) -> None:
     ps = 8 if what.has_servers else 0
     sizes = np.arange(8, 600, 7)
     assert (np.diff(forecast.steps(what, BASIS, sizes, ps)) >= -1e-12).all()
@@ -146,7 +145,7 @@ def test_more_nodes_never_shorten_a_step_and_a_faster_network_never_lengthens_it
 
 
 def test_the_largest_tensor_is_a_floor_that_more_servers_do_not_lower() -> None:
-    fullest = [max(forecast.held(SERVERS, ps)) for ps in range(1, 191)]
+    fullest = [max(SERVERS.held(ps)) for ps in range(1, 191)]
     assert fullest[0] == TOTAL
     assert min(fullest) == LARGEST
     # The floor is reached once, and then nothing is gained any more: servers hold next to nothing or one large tensor.
@@ -157,7 +156,7 @@ def test_the_largest_tensor_is_a_floor_that_more_servers_do_not_lower() -> None:
 
 
 def test_cutting_tensors_into_slices_beats_whole_ones_where_their_largest_binds() -> None:
-    sliced = in_slices(SERVERS)
+    sliced = SERVERS.sliced()
     for nodes in (64, 128, 256, 512):
         whole, cut = (forecast.best(one, BASIS, [nodes])[0].img_per_s for one in (SERVERS, sliced))
         assert cut > whole
@@ -214,12 +213,12 @@ def test_a_server_beside_a_worker_serves_that_one_without_the_network() -> None:
 
 def test_servers_and_workers_of_one_node_share_its_link() -> None:
     pairs = with_options(SERVERS, ps_per_node=2)
-    alone = forecast.held(SERVERS, 7)
-    assert forecast.held(pairs, 7) == [sum(alone[first : first + 2]) for first in (0, 2, 4, 6)]
+    alone = SERVERS.held(7)
+    assert pairs.held(7) == [sum(alone[first : first + 2]) for first in (0, 2, 4, 6)]
     workers = replace(with_options(SERVERS, ps_per_node=2, workers_per_node=2), devices_per_node=2)
     network_bound = Basis(replace(DAINT_LIKE, throughput=1e7), STEP_S)
     for each, remote in ((pairs, 15), (workers, 30)):
-        held = forecast.held(each, 7)
+        held = each.held(7)
         for bound in forecast.at(each, network_bound, 16, 7).bounds:
             assert bound.bytes == pytest.approx(remote * max(held), rel=1e-3)
             assert bound.name == f"PS node {held.index(max(held))}"
@@ -227,13 +226,13 @@ def test_servers_and_workers_of_one_node_share_its_link() -> None:
     assert forecast.steps(pairs, BASIS, [3, 4], 7).tolist() == [math.inf, pytest.approx(rate_step(pairs, 4, 7))]
 
 
-def rate_step(what: What, nodes: int, ps: int) -> float:
+def rate_step(what: Workload, nodes: int, ps: int) -> float:
     return forecast.at(what, BASIS, nodes, ps).step_s
 
 
 def test_devices_of_one_node_exchange_together() -> None:
     """They sum their gradients before these leave the node: what crosses the network does not know how many there are."""
-    for what, ps in ((SERVERS, 8), (REPLICATED, 8), (What("horovod", MODEL, 64), 0)):
+    for what, ps in ((SERVERS, 8), (REPLICATED, 8), (Workload("horovod", MODEL, 64), 0)):
         eight = replace(what, devices_per_node=8)
         one_each, eight_each = forecast.at(what, BASIS, 16, ps), forecast.at(eight, BASIS, 16, ps)
         assert eight_each.workers == 8 * one_each.workers
@@ -242,7 +241,7 @@ def test_devices_of_one_node_exchange_together() -> None:
 
 
 def test_the_barriers_of_2017_send_a_token_from_each_worker_to_each_other() -> None:
-    law, slow = law_for("parameter_server", MODEL, None, 8, "{}"), replace(DAINT_LIKE, token=1e-4)
+    law, slow = SERVERS.law(8), replace(DAINT_LIKE, token=1e-4)
     assert isinstance(law.exchange, ServerExchange)
     without = float(law.seconds(128, 128, STEP_S, slow))
     for tokens, barriers in (
@@ -258,21 +257,21 @@ def test_slices_on_every_node_take_longer_than_their_bytes_and_whole_tensors_on_
     crowded = replace(DAINT_LIKE, throughput=2e7, overhead=0.0, contention=0.6)
     calm = replace(crowded, contention=0.0)
 
-    def ratio(what: What, nodes: int, ps: int) -> float:
+    def ratio(what: Workload, nodes: int, ps: int) -> float:
         law = what.law(ps)
         return float(law.seconds(nodes, nodes, STEP_S, crowded) / law.seconds(nodes, nodes, STEP_S, calm))
 
     # All but a little compute is network; of eight nodes seven exchange with every other.
-    assert ratio(in_slices(SERVERS), 8, 8) == pytest.approx(1 + 0.6 * 6 / 7, rel=0.05)
-    assert ratio(in_slices(SERVERS), 8, 8) > ratio(in_slices(SERVERS), 4, 4) > ratio(in_slices(SERVERS), 8, 4)
+    assert ratio(SERVERS.sliced(), 8, 8) == pytest.approx(1 + 0.6 * 6 / 7, rel=0.05)
+    assert ratio(SERVERS.sliced(), 8, 8) > ratio(SERVERS.sliced(), 4, 4) > ratio(SERVERS.sliced(), 8, 4)
     assert ratio(SERVERS, 128, 116) == pytest.approx(1, abs=0.001)
-    assert ratio(SERVERS, 8, 1) == ratio(in_slices(SERVERS), 2, 2) == 1  # one pair at a time
+    assert ratio(SERVERS, 8, 1) == ratio(SERVERS.sliced(), 2, 2) == 1  # one pair at a time
 
 
 def test_parameters_that_come_in_no_order_hide_behind_no_compute() -> None:
     in_order, in_none = DAINT_LIKE, replace(DAINT_LIKE, ordered=0.0)
     law = SERVERS.law(2)
-    pulled_s = 7 * (max(forecast.held(SERVERS, 2)) / 2.4e9 + len(law.exchange.pieces) / 2 * 1e-6)  # type: ignore[union-attr]
+    pulled_s = 7 * (max(SERVERS.held(2)) / 2.4e9 + len(law.exchange.pieces) / 2 * 1e-6)  # type: ignore[union-attr]
     forward, backward, *_ = law.parts(8, 8, STEP_S, in_none)
     assert forward == pytest.approx(0.3 * STEP_S + pulled_s, rel=0.01)
     assert forward > law.parts(8, 8, STEP_S, in_order).forward
@@ -302,17 +301,19 @@ def test_gradients_that_share_a_link_let_parameters_come_back_late(serial: float
 
 
 def test_a_buffer_of_no_size_holds_every_gradient_by_itself_the_last_layer_s_first() -> None:
-    law = law_for("caffe2", MODEL, None, 0, "{}")
+    law = Workload("caffe2", MODEL, 64).law(0)
     assert law.buffers == tuple((tensor,) for tensor in reversed(range(len(specification(MODEL).tensors))))
     # Each costs a message, where a buffer costs one for all that is in it.
     dear = replace(DAINT_LIKE, throughput=math.inf, message=0.02)
-    alone, together = (forecast.at(What(name, MODEL, 64), Basis(dear, STEP_S), 16, 0) for name in ("caffe2", "pytorch"))
+    alone, together = (
+        forecast.at(Workload(name, MODEL, 64), Basis(dear, STEP_S), 16, 0) for name in ("caffe2", "pytorch")
+    )
     assert alone.step_s > 10 * together.step_s
 
 
 def test_what_a_ring_costs_stops_growing_with_the_number_of_nodes() -> None:
     slow = Basis(replace(DAINT_LIKE, throughput=2e8, message=0.0), STEP_S)
-    what = What("horovod", MODEL, 64)
+    what = Workload("horovod", MODEL, 64)
     steps = forecast.steps(what, slow, [2, 4, 16, 256, 4096], 0)
     assert (np.diff(steps) > 0).all()
     assert steps[-1] == pytest.approx(steps[-2], rel=0.005)
@@ -323,14 +324,14 @@ def test_what_a_ring_costs_stops_growing_with_the_number_of_nodes() -> None:
 
 def test_a_tree_costs_one_more_sum_with_every_doubling() -> None:
     tree = replace(DAINT_LIKE, throughput=2e8, message=0.0, tree=1.0)
-    steps = forecast.steps(What("horovod", MODEL, 64), Basis(tree, STEP_S), [64, 128, 256, 512], 0)
+    steps = forecast.steps(Workload("horovod", MODEL, 64), Basis(tree, STEP_S), [64, 128, 256, 512], 0)
     assert np.diff(steps) == pytest.approx([2 * TOTAL / 2e8] * 3, rel=0.2)
 
 
 def test_at_the_same_throughput_servers_with_even_bytes_cannot_beat_a_ring_by_much() -> None:
     """As many even servers as workers move twice (N − 1)/N of the model each way: the same bytes as a ring."""
-    ring = rate(What("horovod", MODEL, 64), 128, 0)
-    even = forecast.best(in_slices(SERVERS), BASIS, [128])[0].img_per_s
+    ring = rate(Workload("horovod", MODEL, 64), 128, 0)
+    even = forecast.best(SERVERS.sliced(), BASIS, [128])[0].img_per_s
     assert even < 1.05 * ring
 
 
@@ -371,7 +372,7 @@ def cases() -> list[tuple[str, str, int, int, Parameters]]:
 @pytest.mark.parametrize("model", ["inception3", "resnet50"])
 def test_the_law_is_what_the_queues_give_event_by_event(model: str) -> None:
     for backend, options, ps, nodes, p in cases():
-        law, known = law_for(backend, model, None, ps, options), profile(model)
+        law, known = Workload(backend, model, 64, options=options).law(ps), profile(model)
         if isinstance(law.exchange, AllreduceExchange) and law.exchange.waits == "until_free":
             p = replace(p, message=0.0)  # one message is counted, though how many leave depends on the network
         seconds = float(law.seconds(nodes, nodes, STEP_S, p))

@@ -678,7 +678,7 @@ def test_files_have_the_width_that_was_asked_for_one_axes_box_no_title_and_text_
 
     monkeypatch.setattr(pyplot.Figure, "savefig", measured)
     static.write(figures_, tmp_path, ["pdf"], 84)
-    assert len(figures_) >= 5 and len(boxes) == 1 and next(iter(boxes))[0] == 84
+    assert len(figures_) >= 4 and len(boxes) == 1 and next(iter(boxes))[0] == 84
     assert min(sizes) >= 7 and titles == {""} and outside == []
 
 

@@ -8,8 +8,7 @@ import pandas
 
 from harness.core.exchange import ServerExchange
 from harness.core.text import plural
-from harness.prediction.explain import partitioned, seconds, size
-from harness.prediction.forecast import held
+from harness.prediction.explain import seconds, size
 from harness.prediction.law import COMPUTE, WORKER
 from harness.report.page.curve_figures import throughput_axis, workers_axis
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style, count_ticks, slug, throughput
@@ -45,7 +44,7 @@ def of(groups: Sequence[Explained]) -> list[Figure]:
             ("spent", "What a step is spent on", "what a step is spent on", first, spent),
         ]
         for kind, title, choice, where, draw in kinds:
-            if kind == "servers" and not curve.largest.what.has_servers:
+            if kind == "servers" and not curve.largest.workload.has_servers:
                 continue
             x, y, series, note = draw(group)
             name, title = slug("model", kind, str(number), *group.fit.group.key), ", ".join([title, group.name, *where])
@@ -73,7 +72,7 @@ def predicted(group: Explained) -> Drawn:
                 hover = (*line.hover(each.point), of_law)
                 source = each.point.best.sources[-1]
                 measured.append(Spot(p.workers, each.point.img_per_s, hover=hover, source=source))
-        single = first.what.batch_size / first.basis.single_s
+        single = first.workload.batch_size / first.basis.single_s
         ideal = [Spot(each.workers, single * each.workers) for each in (first, last)]
         whose = "published" if line.published else "measured"
         series += [
@@ -83,7 +82,7 @@ def predicted(group: Explained) -> Drawn:
             Series("ideal", "ideal", ideal, Style("muted"), line.facets),
         ]
     note = "Ideal is the step of one worker."
-    if group.curves[0].largest.what.has_servers:
+    if group.curves[0].largest.workload.has_servers:
         note += " Where no number of servers was measured, it is the best of some that are 1.4 times one another."
     return workers_axis(series), throughput_axis(each for each in series if each.kind != "ideal"), series, note
 
@@ -109,10 +108,11 @@ def _size(each: Size) -> list[str]:
 
 def servers(group: Explained) -> Drawn:
     """Bytes that each server holds at the largest measured size, and if tensors were cut into slices of 1 MiB."""
-    what, ps, facets = group.curves[0].largest.what, group.curves[0].largest.prediction.ps, group.curves[0].line.facets
-    exchange = what.law(ps).exchange
+    largest, facets = group.curves[0].largest, group.curves[0].line.facets
+    workload, ps = largest.workload, largest.prediction.ps
+    exchange = workload.law(ps).exchange
     assert isinstance(exchange, ServerExchange)
-    sizes = held(what, ps)
+    sizes = workload.held(ps)
     fullest, mean = int(np.argmax(sizes)), sum(sizes) / len(sizes)
     columns = [
         Spot(number, held_bytes * MB, hover=[f"{exchange.name(number)}: {size(held_bytes)}"])
@@ -128,8 +128,8 @@ def servers(group: Explained) -> Drawn:
     series = [Series(name, "column", [columns.pop(fullest)], Style("c1"), facets)]
     series += [Series("the others", "column", columns, Style("c0"), facets)] if columns else []
     series.append(level("mean", mean, Style("grey", dash="dash")))
-    if not what.is_partitioned:
-        series.append(level("fullest with slices of 1 MiB", max(held(partitioned(what), ps)), Style("c2")))
+    if workload.can_be_sliced:
+        series.append(level("fullest with slices of 1 MiB", max(workload.sliced().held(ps)), Style("c2")))
     note = (
         f"{exchange.name(fullest)} holds {sizes[fullest] / mean:.3g} times the mean; its largest tensor is {top.tensor} "
         f"({size(top.bytes)}). Every worker exchanges all that a server holds with it in every step, so where the network "
@@ -146,7 +146,7 @@ def spent(group: Explained) -> Drawn:
     rows = []
     for each in sizes:
         p, single_s = each.basis.parameters, each.basis.single_s
-        times = each.what.law(each.prediction.ps).parts(each.prediction.nodes, each.prediction.workers, single_s, p)
+        times = each.workload.law(each.prediction.ps).parts(each.prediction.nodes, each.prediction.workers, single_s, p)
         forward_s = float(p.forward_share) * single_s
         backward_s = single_s - forward_s
         waits = forward_s, float(times.forward) - forward_s, backward_s, float(times.backward) - backward_s
@@ -165,7 +165,7 @@ def spent(group: Explained) -> Drawn:
     measured = []
     for number, each in enumerate(sizes):
         if each.point:
-            step_s = each.workers * each.what.batch_size / each.point.img_per_s
+            step_s = each.workers * each.workload.batch_size / each.point.img_per_s
             measured.append(Spot(number, step_s, hover=_size(each), source=each.point.best.sources[-1]))
     whose = "published" if line.published else "measured"
     style = Style("c7", line.style.marker, hollow=line.published)

@@ -1,6 +1,5 @@
 """What the scaling model says about the curves of a report: fits of their groups, and each curve predicted."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +8,11 @@ from functools import cached_property
 from harness.analysis.scaling import CurvePoint
 from harness.core.text import plural
 from harness.prediction import fitting, forecast
-from harness.prediction.explain import PARTITIONING, Explanation, partitioned, sentences
+from harness.prediction.explain import PARTITIONING, Explanation, sentences
 from harness.prediction.fitting import Fit
-from harness.prediction.forecast import Basis, Prediction, What
+from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.observations import Observation, ObservationGroup, groups, work_of
+from harness.prediction.workload import Workload
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 from harness.results.result import Result
@@ -28,7 +28,7 @@ MOST_FITTED = 200  # of more configurations of a group only the best at each siz
 class Size:
     """A predicted size, with what was predicted; ``point`` is what was measured, if it was."""
 
-    what: What
+    workload: Workload
     basis: Basis
     prediction: Prediction
     point: CurvePoint | None = None
@@ -76,12 +76,12 @@ class Explained:
         As ``explain.explain``, but with the same number of servers: to try them all takes too long for a page.
         """
         size = self.curves[0].largest
-        what, basis, prediction = size.what, size.basis, size.prediction
+        workload, basis, prediction = size.workload, size.basis, size.prediction
         alternatives = {}
-        if what.has_servers and not what.is_partitioned:
-            alternatives[PARTITIONING] = forecast.at(partitioned(what), basis, prediction.nodes, prediction.ps)
-        explanation = "; ".join(sentences(Explanation(what, basis, prediction, alternatives)))
-        return f"{plural(size.workers, 'worker')}, {what.model}: {explanation}."
+        if workload.can_be_sliced:
+            alternatives[PARTITIONING] = forecast.at(workload.sliced(), basis, prediction.nodes, prediction.ps)
+        explanation = "; ".join(sentences(Explanation(workload, basis, prediction, alternatives)))
+        return f"{plural(size.workers, 'worker')}, {workload.model}: {explanation}."
 
 
 def explained(results: Sequence[Result], lines: Sequence[Line]) -> tuple[list[Explained], list[str]]:
@@ -103,8 +103,8 @@ def explained(results: Sequence[Result], lines: Sequence[Line]) -> tuple[list[Ex
 def _explained(group: ObservationGroup, lines: Sequence[Line]) -> Explained:
     if len(group.observations) > MOST_FITTED:
         slowest_first = sorted(group.observations, key=lambda run: -run.step_s)
-        fastest = {(run.backend, run.nodes, run.workers, run.work): run for run in slowest_first}.values()
-        in_order = sorted(fastest, key=lambda run: (run.workers, run.backend, run.ps))
+        fastest = {(run.workload.backend, run.nodes, run.workers, run.work): run for run in slowest_first}.values()
+        in_order = sorted(fastest, key=lambda run: (run.workers, run.workload.backend, run.ps))
         group = replace(group, observations=tuple(in_order))
     fit = fitting.fit(group)
     # A curve of one or two sizes says little by itself.
@@ -117,7 +117,7 @@ def _points(line: Line, group: ObservationGroup) -> list[tuple[CurvePoint, Obser
     """The points of ``line`` that are in ``group``, each with the observation there."""
     if (line.facets.transport, line.curve.facets.get("mpi", "")) != ((group.key.transport,), group.key.mpi):
         return []
-    known = {(run.backend, run.nodes, run.workers, run.ps, run.work): run for run in group.observations}
+    known = {(run.workload.backend, run.nodes, run.workers, run.ps, run.work): run for run in group.observations}
     pairs = []
     for point in line.curve.points:
         best, nodes = point.best, point.nodes or point.workers
@@ -133,28 +133,19 @@ def _modelled(fit: Fit, line: Line) -> Modelled:
         single_s = fit.single_s(run)
         draws = fit.single_draws[run.work] if run.single_s is None else single_s
         basis = Basis(fit.parameters, single_s, fit.draws, draws)
-        what = What(
-            backend=run.backend,
-            model=run.model,
-            batch_size=run.batch,
-            image_size=run.image_size or None,
-            devices_per_node=run.workers // run.nodes,
-            options=json.dumps(dict(point.best.options), sort_keys=True),
-            as_in_2017=line.published,
-        )
-        sizes.append(Size(what, basis, forecast.at(what, basis, run.nodes, run.ps), point))
+        sizes.append(Size(run.workload, basis, forecast.at(run.workload, basis, run.nodes, run.ps), point))
     measured, largest = tuple(sizes), sizes[-1]
     others = {2**power for power in range((BEYOND * largest.workers).bit_length())} | {BEYOND * largest.workers}
     for workers in sorted(others - {size.workers for size in measured}):
         # As the next smaller size that was measured.
         like = [measured[0], *(size for size in measured if size.workers < workers)][-1]
-        devices = min(workers, largest.what.devices_per_node)
+        devices = min(workers, largest.workload.devices_per_node)
         if workers % devices:
             continue
-        what, nodes = replace(like.what, devices_per_node=devices), workers // devices
-        servers = counts(what.most_servers(nodes)) if what.has_servers else None
-        (best,) = forecast.best(what, like.basis, [nodes], servers)
-        sizes.append(Size(what, like.basis, best))
+        workload, nodes = replace(like.workload, devices_per_node=devices), workers // devices
+        servers = counts(workload.most_servers(nodes)) if workload.has_servers else None
+        (best,) = forecast.best(workload, like.basis, [nodes], servers)
+        sizes.append(Size(workload, like.basis, best))
     return Modelled(line, sorted(sizes, key=lambda size: size.workers), largest)
 
 

@@ -173,8 +173,8 @@ def fits(groups: Sequence[Explained]) -> PageTable:
     for group in groups:
         fit, key = group.fit, group.fit.group.key
         pairs = list(zip(fit.errors, informative(fit.group.observations), strict=True))
-        for backend in sorted({run.backend for _, run in pairs}):
-            own = [pair for pair in pairs if pair[1].backend == backend]
+        for backend in sorted({run.workload.backend for _, run in pairs}):
+            own = [pair for pair in pairs if pair[1].workload.backend == backend]
             error, worst = max(own, key=lambda pair: abs(pair[0]))
             cells = (
                 *(backend, mean_error([error for error, _ in own]), error, worst.label),

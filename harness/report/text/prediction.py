@@ -11,10 +11,11 @@ from harness.core.text import plural
 from harness.prediction import forecast
 from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
 from harness.prediction.fitting import LEVEL, Fit, mean_error
-from harness.prediction.forecast import Basis, Prediction, What
+from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.holdout import HeldOut
 from harness.prediction.law import COMPUTE
 from harness.prediction.observations import Observation, informative
+from harness.prediction.workload import Workload
 from harness.report.text.table import table
 
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out
@@ -26,7 +27,7 @@ def as_json(document: object) -> str:
     return json.dumps(to_jsonable_python(document, inf_nan_mode="null"))
 
 
-def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
+def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
     """A line for each size and number of servers, with what each was made from."""
     headings = (
         "nodes",
@@ -47,13 +48,13 @@ def predictions(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
             f"{_figure(size.low)} – {_figure(size.high)}" if size.high > 1.0001 * size.low else "",
             f"{size.efficiency:.1%}" if size.efficiency >= 0.1 else f"{100 * size.efficiency:#.3g}%",
             seconds(size.step_s),
-            _figure(size.workers * what.batch_size / size.two_lines_s),
+            _figure(size.workers * workload.batch_size / size.two_lines_s),
             _waits_for(size, basis),
         )
         for size in sizes
     ]
-    shown = [row if what.has_servers else row[:2] + row[3:] for row in (headings, *rows)]
-    title = f"{what.backend}, {what.model}, {plural(what.batch_size, 'image')} per device and step"
+    shown = [row if workload.has_servers else row[:2] + row[3:] for row in (headings, *rows)]
+    title = f"{workload.backend}, {workload.model}, {plural(workload.batch_size, 'image')} per device and step"
     largest = max(sizes, key=lambda size: size.nodes, default=None)
     return _with_basis(basis, largest, [title, "", table(shown, right=range(len(shown[0]) - 1))])
 
@@ -87,15 +88,17 @@ def _waits_for(prediction: Prediction, basis: Basis) -> str:
     return "nothing" if overhead < 0.02 * prediction.law_s else f"nothing; {seconds(overhead)} of overhead"
 
 
-def predictions_as_json(what: What, basis: Basis, sizes: Sequence[Prediction]) -> str:
-    document = {"backend": what.backend, "model": what.model, "warning": basis.warning or None}
+def predictions_as_json(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
+    document = {"backend": workload.backend, "model": workload.model, "warning": basis.warning or None}
     return as_json(document | {"made_from": basis.made_from, "predictions": sizes})
 
 
-def rates_of_all(what: What, basis: Basis, sizes: Sequence[int], for_scripts: bool) -> str:
+def rates_of_all(workload: Workload, basis: Basis, sizes: Sequence[int], for_scripts: bool) -> str:
     """Img/s of every possible number of servers at every size: too many for intervals, so plain columns, or JSON."""
-    counts, steps = forecast.sweep(what, basis, sizes)
-    rates = np.where(np.isfinite(steps), np.asarray(sizes) * what.devices_per_node * what.batch_size / steps, np.nan)
+    counts, steps = forecast.sweep(workload, basis, sizes)
+    rates = np.where(
+        np.isfinite(steps), np.asarray(sizes) * workload.devices_per_node * workload.batch_size / steps, np.nan
+    )
     if for_scripts:
         rows = [[float(f"{rate:.6g}") for rate in row] for row in rates]
         return as_json({"nodes": sizes, "ps": counts, "img_per_s": rows, "made_from": basis.made_from})
@@ -107,7 +110,7 @@ def explanation(explained: Explanation, measured: Measured | None = None) -> str
     """What binds a step, and what would help; with a measured step beside the predicted one, and who was late in it."""
     prediction = explained.prediction
     servers = f", {prediction.ps} PS" if prediction.ps else ""
-    title = f"{explained.what.backend}, {explained.what.model}, {plural(prediction.nodes, 'node')}{servers}: "
+    title = f"{explained.workload.backend}, {explained.workload.model}, {plural(prediction.nodes, 'node')}{servers}: "
     title += f"{rate(prediction.img_per_s)} predicted, {seconds(prediction.step_s)} per step"
     lines = sentences(explained)
     if measured:
@@ -146,8 +149,8 @@ def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
     # What the law was chosen on was never held out, whatever is left out of a fit.
     kept = sorted({"selected on" if held.fit.group.selected_on else "held out" for held in held_outs})
     name = " / ".join(kept)
-    rows = [("system", "software", "mechanism", "runs", "numbers", *_ACCURACY, "χ²", "p", "left one out")]
-    rows += [_seen(fit, alone) for fit, alone, _ in fitted]
+    heading = ("system", "software", "mechanism", "runs", "numbers", *_ACCURACY, "χ²", "p", "left one out")
+    rows: list[tuple[str, ...]] = [heading, *(_seen(fit, alone) for fit, alone, _ in fitted)]
     if kept:
         unseen = [(name, "their MAPE", *_ACCURACY[1:], "in 90 %"), *(_unseen(held) for _, _, held in fitted)]
         rows = [(*of_seen, *of_unseen) for of_seen, of_unseen in zip(rows, unseen, strict=True)]
@@ -220,7 +223,8 @@ def parameters(fit: Fit) -> list[str]:
         lines.append(servers if fit.group.key.mechanism == "servers" else ring)
     for work, step_s in fit.singles.items():
         run = next(one for one in fit.group.observations if one.work == work)
-        lines.append(f"one worker, {run.model}: {seconds(step_s)} per step ({run.batch / step_s:,.4g} img/s; fitted)")
+        img_per_s = run.workload.batch_size / step_s
+        lines.append(f"one worker, {run.workload.model}: {seconds(step_s)} per step ({img_per_s:,.4g} img/s; fitted)")
     if fit.searches:
         agreed = sum(longer > 1 for _, longer in fit.searches)
         lines.append(f"of {len(fit.searches)} published searches, what lost is slower by the law, too, in {agreed}")
@@ -260,7 +264,8 @@ def _fit_as_json(fit: Fit, alone: Sequence[float], held: HeldOut | None) -> dict
 
 
 def _runs(runs: Sequence[Observation], errors: Sequence[float]) -> list[dict[str, object]]:
-    names = ("backend", "nodes", "workers", "ps", "step_s")
+    names = ("nodes", "workers", "ps", "step_s")
     return [
-        {name: getattr(run, name) for name in names} | {"error": error} for run, error in zip(runs, errors, strict=True)
+        {"backend": run.workload.backend, **{name: getattr(run, name) for name in names}, "error": error}
+        for run, error in zip(runs, errors, strict=True)
     ]
