@@ -240,7 +240,7 @@ def compare(
 
 
 def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
-    """Do MPI-based toolkits scale better than parameter servers? ``harness verdict``.
+    """Do MPI-based toolkits scale better than parameter servers? A part of ``harness best``.
 
     The ``answer`` is a few words; ``comparisons`` hold each contender with its sizes, ratios and intervals. A ratio within
     1 ± ``margin`` counts as no difference.

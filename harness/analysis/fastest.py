@@ -46,7 +46,8 @@ class Standing:
 class Ranking:
     """Contenders at one size, the best first: by img/s or, relative to ``base`` workers, by scaling efficiency.
 
-    ``decided`` says that the first is better than every other one: in an interval of that ``level``.
+    ``decided`` says that the first is better than every other one: in an interval of that ``level``. Figures that are
+    within the ``margin`` of one another are equal.
     """
 
     workers: int
@@ -54,6 +55,7 @@ class Ranking:
     base: int = 0
     decided: bool = False
     level: float = ratios.LEVEL
+    margin: float = MARGIN
 
     @property
     def best(self) -> Standing:
@@ -89,13 +91,13 @@ class Ranking:
         over, under = [self.best.point.samples], [hardest.point.samples]
         if self.base and self.best.point.base and hardest.point.base:
             over, under = [*over, hardest.point.base.samples], [*under, self.best.point.base.samples]
-        return ratios.units_for(over, under, math.log(hardest.ratio.value), math.log1p(MARGIN), self.level)
+        return ratios.units_for(over, under, math.log(hardest.ratio.value), math.log1p(self.margin), self.level)
 
     @property
     def equal(self) -> bool:
         """Whether the first is known to be within the margin of all its rivals."""
         limits = [one.ratio.interval for one in self.rivals]
-        return bool(limits) and all(each is not None and each[1] <= 1 + MARGIN for each in limits)
+        return bool(limits) and all(each is not None and each[1] <= 1 + self.margin for each in limits)
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,11 @@ class Race:
         return tuple(ranking for ranking in self.sizes if len(ranking.standings) > 1)
 
 
-def races(results: Sequence[Result], curves: Sequence[Curve] | None = None) -> list[Race]:
+def races(results: Sequence[Result], curves: Sequence[Curve] | None = None, margin: float = MARGIN) -> list[Race]:
     """The races among trainings, of any status: those at the largest sizes first, with most contenders.
 
-    ``curves`` are those of the completed runs, if they are known already.
+    ``curves`` are those of the completed runs, if they are known already. Figures within the ``margin`` of one another
+    count as equal.
     """
     if curves is None:
         curves = scaling.curves([run for run in results if run.completed])
@@ -141,7 +144,7 @@ def races(results: Sequence[Result], curves: Sequence[Curve] | None = None) -> l
         lengths = {name: {getattr(run, name) for run in runs} for name in LENGTH}
         values = {name: sorted(value for value in its if value == value) for name, its in lengths.items()}
         varying = {name: several for name, several in values.items() if len(several) > 1}
-        found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying))
+        found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying, margin))
     return sorted(found, key=_contested, reverse=True)
 
 
@@ -166,12 +169,14 @@ def _contested(race: Race) -> tuple[int, int, int]:
     return (last[0].workers, len(last[0].standings), len(race.contested)) if last else (0, 0, 0)
 
 
-def _race(facets: Mapping[str, object], curves: Sequence[Curve], varying: Mapping[str, Sequence[int]]) -> Race:
+def _race(
+    facets: Mapping[str, object], curves: Sequence[Curve], varying: Mapping[str, Sequence[int]], margin: float
+) -> Race:
     entered: dict[int, list[_Entry]] = defaultdict(list)
     for curve in curves:
         for point in curve.points:
             entered[point.workers].append((curve, point, None))
-    sizes, scales = [_ranking(entered[workers]) for workers in sorted(entered)], None
+    sizes, scales = [_ranking(entered[workers], margin) for workers in sorted(entered)], None
     contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
     significances = ratios.significant([sizes[n].p for n in contested])
     for number, significant, level in zip(contested, significances, ratios.levels(significances), strict=True):
@@ -184,7 +189,7 @@ def _race(facets: Mapping[str, object], curves: Sequence[Curve], varying: Mappin
         if size < last
     ]
     if several := next((entries for entries in scaled if len(entries) > 1), None):
-        scales = _ranking(several)
+        scales = _ranking(several, margin)
         scales = replace(scales, decided=ratios.significant([scales.p])[0])
     return Race(facets, tuple(sizes), scales, varying)
 
@@ -192,7 +197,7 @@ def _race(facets: Mapping[str, object], curves: Sequence[Curve], varying: Mappin
 _Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to
 
 
-def _ranking(entered: Sequence[_Entry]) -> Ranking:
+def _ranking(entered: Sequence[_Entry], margin: float) -> Ranking:
     def figure(entry: _Entry) -> float:
         _, point, base = entry
         return point.img_per_s / (base.img_per_s if base else 1)
@@ -206,4 +211,4 @@ def _ranking(entered: Sequence[_Entry]) -> Ranking:
             over, under = [*over, base.samples], [*under, first_base.samples]
         ratio = Ratio(1.0) if point is first else ratios.ratio(over, under, common)
         standings.append(Standing(curve.facets, scaling.relative_to(point, base), ratio))
-    return Ranking(first.workers, tuple(standings), first_base.workers if first_base else 0)
+    return Ranking(first.workers, tuple(standings), first_base.workers if first_base else 0, margin=margin)

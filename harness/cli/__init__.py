@@ -121,8 +121,7 @@ COMMANDS = {
     },
     "Answer": {
         "table": ("answers.table", "Print results as a table"),
-        "best": ("answers.best", "Say which way of distributing is fastest at each size, and its cost"),
-        "verdict": ("answers.verdict", "Say whether MPI-based toolkits scale better than servers"),
+        "best": ("answers.best", "Say who is fastest and who scales best, toolkits or servers"),
         "report": ("answers.report", "Write results as one interactive page, or as figures"),
         "regression": ("regressions.regression", "Say whether anything in NEW is slower than in OLD"),
         "baseline": ("regressions.baseline", "Keep measurements under a name, to judge later ones by"),

@@ -1,4 +1,4 @@
-"""What results say: table, verdict, report, export; and whether records can be believed: check."""
+"""What results say: table, best, report, export; and whether records can be believed: check."""
 
 import json
 import os
@@ -97,52 +97,32 @@ def table(
 @click.command("best")
 @RESULTS
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="only what was measured on so many nodes")
+@click.option("--margin", type=SHARE, default="5%", metavar="SHARE", help="figures closer than this are no different")
 @AS_JSON
-def best(sources: tuple[str, ...], nodes: int | None, as_json: bool) -> None:
-    """Say which way of distributing is fastest in RESULTS at each size, by how much, and at what cost in node-hours.
+def best(sources: tuple[str, ...], nodes: int | None, margin: float, as_json: bool) -> None:
+    """Say who is fastest in RESULTS at each size, by how much and at what cost in node-hours, who scales best, and whether
+    MPI-based toolkits scale better than parameter servers.
 
-    Only runs that are alike are compared, and a winner is named only if it is more than chance (docs/verdict.md).
+    Only runs that are alike are compared, and a winner is named only if it is more than chance (docs/verdict.md). The exit
+    code is 0 whatever the answer is.
     """
     runs = some_of(sources)
     from harness.analysis.fastest import races
     from harness.analysis.verdict import verdict
-    from harness.report.text import comparison
-    from harness.report.text import fastest as text
+    from harness.report.text import comparison, fastest
 
     if nodes:
         sizes = sorted({run.nodes for run in runs} - {0})
         runs = [run for run in runs if run.nodes == nodes]
         if not runs:
             raise InvalidInput(f"--nodes {nodes}: no run is on {plural(nodes, 'node')}; runs are on {listed(sizes)}")
-    found, answer = races(runs), verdict(runs)
-    notes = comparison.notes(runs)
-    document = text.as_json(found, answer) | {"notes": notes}
-    click.echo(json.dumps(document) if as_json else "\n".join([text.text(found, answer), *[""] * bool(notes), *notes]))
-
-
-@click.command("verdict")
-@RESULTS
-@click.option(
-    "--margin", type=SHARE, default="5%", metavar="SHARE", help="efficiencies closer than this are no different"
-)
-@AS_JSON
-def verdict(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
-    """Say whether MPI-based toolkits scale better than parameter servers in RESULTS, and between which sizes they part.
-
-    Only runs that are alike are compared (docs/verdict.md). The exit code is 0 whatever the answer is.
-    """
-    runs = some_of(sources)
-    from harness.analysis.fastest import races
-    from harness.analysis.verdict import verdict
-    from harness.report.text import fastest
-    from harness.report.text import verdict as text
-
-    found = verdict(runs, margin)
-    its = races(runs)
+    entered, judged, notes = races(runs, margin=margin), verdict(runs, margin), comparison.notes(runs)
     if as_json:
-        click.echo(json.dumps({"answer_first": fastest.answer(its, found)} | text.as_json(found)))
+        click.echo(json.dumps(fastest.as_json(entered, judged) | {"notes": notes}))
     else:
-        click.echo(text.text(found, fastest.headline(its, found)))
+        # The contenders of one size say nothing about scaling.
+        text = fastest.text(entered, judged, details=nodes is None)
+        click.echo("\n\n".join(filter(None, [text, "\n".join(notes)])))
 
 
 FORMATS = ("png", "svg", "pdf")

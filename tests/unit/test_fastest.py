@@ -172,7 +172,7 @@ def test_only_what_is_known_is_said(harness: Harness, tmp_path: Path) -> None:
     rates = {"horovod": (100, 180), "parameter_server": (95, 110)}
     rows = [f"mine,{name},{2**n},{rate}" for name, both in rates.items() for n, rate in enumerate(both)]
     (tmp_path / "four.csv").write_text("\n".join(["system,backend,nodes,img_per_s", *rows]))
-    for command in ("best", "table", "verdict"):
+    for command in ("best", "table"):
         text = harness(command, "four.csv").succeeded().stdout
         assert text.startswith("On mine horovod was fastest on 2 nodes when it was measured: it has 1.64 × ")
         assert "(, " not in text and ", ," not in text and "batch" not in text.partition("Not equal")[0], text
@@ -235,7 +235,7 @@ def test_where_all_are_alike_a_winner_is_named_in_at_most_one_of_twenty_cases(co
 def test_every_figure_is_there_for_scripts() -> None:
     entered, judged = races(listed(TWO)), verdict(listed(TWO))
     printed = words.as_json(entered, judged)
-    assert printed["answer"] == words.answer(entered, judged)
+    assert printed["answer"] == words.answer(entered, judged) and printed["verdict"]["answer"] == "yes"
     last = printed["races"][0]["sizes"][-1]
     assert [one["backend"] for one in last["standings"]] == ["horovod", "parameter_server"]
     assert last["decided"] and last["standings"][1]["best_over_this"] == pytest.approx(1.4)

@@ -56,8 +56,7 @@ def only(rows: Rows, **how: Any) -> ComparedContender:
 
 
 def said(rows: Rows) -> str:
-    found = verdict(listed(rows))
-    return words.text(found, words.headline(found))
+    return fastest.text(races(listed(rows)), verdict(listed(rows)))
 
 
 # --- known answers --------------------------------------------------------------------------------
@@ -109,9 +108,8 @@ def test_noise_that_hides_the_answer_is_said_with_what_it_takes_to_see_it() -> N
     assert (found.answer, found.reason) == ("cannot say", "too wide")
     assert found.units and 20 < found.units < 200
     text = said(rows)
-    assert text.startswith(
-        "Undecided on daint:gpu (inception3, synthetic): Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps "
-    )
+    headline = "Undecided on daint:gpu (inception3, synthetic): Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps "
+    assert f"{words.QUESTION} {headline}" in text
     assert "undecided on daint:gpu (inception3, synthetic, batch 64 per device): " in text and "cannot say" not in text
     assert (
         f"about {found.units} jobs of each contender on "
@@ -165,7 +163,8 @@ def test_servers_alone_are_no_comparison() -> None:
 def test_a_toolkit_alone_is_no_comparison() -> None:
     found = only(series(flat, **HOROVOD))
     assert (found.answer, found.reason, found.indication) == ("cannot say", "no counterpart", None)
-    assert "there are none among these results" in said(series(flat, **HOROVOD))
+    assert "there are none among these results" in words.headline(verdict(listed(series(flat, **HOROVOD))))
+    assert words.QUESTION not in said(series(flat, **HOROVOD))
 
 
 # --- how often it errs ----------------------------------------------------------------------------
@@ -415,37 +414,40 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
         for size in servers
     ]
     runs = made.save(tmp_path / "runs", records)
-    done = harness("verdict", str(runs)).succeeded()
+    done = harness("best", str(runs)).succeeded()
     fast, _, scales, toolkits = done.stdout.splitlines()[:4]
     assert "Horovod on TensorFlow over MPI is fastest on 4 nodes" in fast
     assert scales.startswith("From 1 to 4 nodes Horovod on TensorFlow over MPI scales best: ")
     assert toolkits.startswith(
         f"{words.QUESTION} Yes. On daint:gpu (inception3, synthetic) Horovod 0.28.1 on TensorFlow 2.16.1 over MPI keeps 1.5"
     )
-    title, headings, _, *rows = done.stdout.split("\n\n")[1].splitlines()
+    (details,) = (part for part in done.stdout.split("\n\n") if "against the best" in part.splitlines()[0])
+    title, headings, _, *rows = details.splitlines()
     assert title.startswith(
         "Horovod 0.28.1 on TensorFlow 2.16.1 over MPI against the best parameter servers on daint:gpu ("
     )
     assert headings.split("  ")[0] == "workers" and [row.split()[0] for row in rows] == ["1", "2", "4"]
-    told = harness("verdict", str(runs), "--json").succeeded().json
+    told = harness("best", str(runs), "--json").succeeded().json["verdict"]
     assert told["answer"] == "yes" and told["comparisons"][0]["parts_between_workers"] == [2, 4]
     assert told["comparisons"][0]["sizes"][-1]["significant"] is True
 
 
-def test_the_question_is_answered_where_there_is_nothing_to_compare(harness: Harness, tmp_path: Path) -> None:
-    runs = made.save(tmp_path / "runs", [made.record("pytorch", 1)])
-    done = harness("verdict", str(runs)).succeeded()
-    assert (
-        f"\n{words.QUESTION} Nothing to compare on daint:gpu (inception3, synthetic): no parameter servers were"
-        in done.stdout
+def test_the_question_is_answered_where_servers_are_not_like_the_toolkit(harness: Harness, tmp_path: Path) -> None:
+    records = [made.record("pytorch", 2), made.record("parameter_server", 2, batch_size=32)]
+    runs = made.save(tmp_path / "runs", records)
+    answer = (
+        f"\n{words.QUESTION} Nothing to compare on daint:gpu (inception3, synthetic): no parameter servers were measured "
+        "like PyTorch 2.13.0 over Gloo: the nearest ones differ in per-device batch (64 against 32)."
     )
+    assert answer in harness("best", str(runs)).succeeded().stdout
+    assert words.QUESTION not in harness("best", str(runs), "--nodes", "2").succeeded().stdout
 
 
 def test_the_answer_is_no_failure_whatever_it_is(harness: Harness) -> None:
-    done = harness("verdict", "reference:daint")
+    done = harness("best", "reference:daint")
     assert (done.code, done.stderr) == (0, "")
     assert f"{words.QUESTION} Undecided on Piz Daint XC50 P100 " in done.stdout
-    told = json.loads(harness("verdict", "reference:daint", "--json", "--margin", "0.1").succeeded().stdout)
+    told = harness("best", "reference:daint", "--json", "--margin", "0.1").succeeded().json["verdict"]
     assert (told["answer"], told["margin"]) == ("cannot say", 0.1)
 
 
@@ -465,7 +467,7 @@ def test_the_answer_is_no_failure_whatever_it_is(harness: Harness) -> None:
 )
 def test_a_wrong_request_is_refused(harness: Harness, tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "empty").mkdir()
-    done = harness("verdict", *arguments)
+    done = harness("best", *arguments)
     assert (done.code, done.stderr) == (2, message)
 
 

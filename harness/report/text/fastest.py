@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.analysis.fastest import Race, Ranking, Standing
 from harness.analysis.ratios import MOST_REPEATS
 from harness.analysis.scaling import CONTENDER
-from harness.analysis.verdict import MARGIN, Verdict
+from harness.analysis.verdict import Verdict
 from harness.core.text import listed, percent, plural
 from harness.report.text import verdict as verdicts
 from harness.report.text.table import prose, table
@@ -74,9 +74,12 @@ def headline(races: Sequence[Race], verdict: Verdict) -> str:
     return prose("\n".join([*answer(races, verdict), *more]))
 
 
-def text(races: Sequence[Race], verdict: Verdict) -> str:
-    """The answer, and a table for each race in which something can be compared, or else for the first one."""
-    parts = [prose("\n".join(answer(races, verdict)))]
+def text(races: Sequence[Race], verdict: Verdict, details: bool = True) -> str:
+    """The answer, a table for each race in which something can be compared, or else for the first one, and the
+    ``details`` of how toolkits compare with parameter servers.
+    """
+    sentences, compared = answer(races, verdict), verdicts.details(verdict) if details else []
+    parts = [prose("\n".join(sentences))]
     for race in [race for race in races if race.contested] or races[:1]:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
         parts.append(prose(f"{where(race)}:" + (f" runs differ in {varying}" if varying else "")))
@@ -86,13 +89,16 @@ def text(races: Sequence[Race], verdict: Verdict) -> str:
                 f"On {size(race.scales)} relative to {race.scales.base}:",
                 table([_EFFICIENCIES, *_efficiencies(race.scales)], right={1, 2}),
             ]
-    return "\n\n".join(parts)
+    if compared and not any(sentence.startswith(QUESTION) for sentence in sentences):
+        parts.append(prose(f"{QUESTION} {verdicts.headline(verdict)}"))
+    return "\n\n".join([*parts, *compared])
 
 
 def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, object]:
     """For scripts: figures as they are, and the sentences. Intervals are 95 % confidence intervals."""
     return {
         "answer": answer(races, verdict),
+        "verdict": verdicts.as_json(verdict),
         "races": [
             {
                 **race.facets,
@@ -130,7 +136,7 @@ def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> s
     if ranking.decided:
         return f"{names[0]} {does}: it {lead}, {of}."
     if ranking.equal:
-        return f"{listed(names)} {alike}, to within {100 * MARGIN:g} %: {names[0]} {lead}, {of}."
+        return f"{listed(names)} {alike}, to within {100 * ranking.margin:g} %: {names[0]} {lead}, {of}."
     if ranking.p is None:
         known = f"they ran in {of}" if ranking.unit.fewest else of
         return f"{names[0]} {did} when it was measured: it {lead}, but {known}, so that may be chance."
@@ -233,7 +239,7 @@ def _sureness(ranking: Ranking) -> str:
     if ranking.decided or len(ranking.standings) == 1:
         return "best" if ranking.decided else ""
     if ranking.equal:
-        return f"within {100 * MARGIN:g} %"
+        return f"within {100 * ranking.margin:g} %"
     return "undecided" if ranking.p is not None else "one job" if ranking.unit.fewest else "no repeats"
 
 

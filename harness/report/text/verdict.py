@@ -1,6 +1,6 @@
 """The verdict in words: a headline, what was found for each contender, a table, and what the answer does not cover.
 
-``headline`` and ``lists`` are for any page, ``text`` lays them out for a terminal, ``as_json`` is for scripts.
+``headline`` and ``lists`` are for any page, ``details`` lays them out for a terminal, ``as_json`` is for scripts.
 """
 
 import math
@@ -39,14 +39,13 @@ TERMS = {
 }
 
 
-def text(verdict: Verdict, answer: str) -> str:
-    """The ``answer``, what was compared as a table, and what there is to say beside it."""
-    if QUESTION not in answer:
-        answer += f"\n{QUESTION} {headline(verdict)}"
-    parts = [prose(answer)]
-    parts += [table.text(_table(one)) for one in (*verdict.comparisons, *verdict.controls) if one.sizes]
-    parts += [prose("\n  - ".join([f"{title}:", *items])) for title, items in lists(verdict).items() if items]
-    return "\n\n".join(parts)
+def details(verdict: Verdict) -> list[str]:
+    """What was compared, as tables, and what there is to say beside the headline; nothing without parameter servers."""
+    contenders = (*verdict.comparisons, *verdict.controls)
+    if not any(contender.indication or contender.reason != "no counterpart" for contender in contenders):
+        return []
+    tables = [table.text(_table(contender)) for contender in contenders if contender.sizes]
+    return tables + [prose("\n  - ".join([f"{title}:", *items])) for title, items in lists(verdict).items() if items]
 
 
 def lists(verdict: Verdict) -> dict[str, list[str]]:
