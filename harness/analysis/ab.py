@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, variance
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class PairedVerdict:
     So many ``units`` of each side would decide what is undecided if ratio and noise stay as they are; None for too many.
     These are repeats, or ``jobs`` if there are several.
     """
+
+    DERIVED: ClassVar = ("matters", "slower", "repeats_for_difference")
 
     answer: Answer
     a: Sample

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Ratio
@@ -31,6 +31,8 @@ TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "d
 @dataclass(frozen=True)
 class Standing:
     """A contender at one size, and the ratio of the best contender's figure to its own. ``facets`` are its curve's."""
+
+    DERIVED: ClassVar = ("node_hours",)
 
     facets: Mapping[str, Any]
     point: CurvePoint
@@ -49,6 +51,8 @@ class Ranking:
     ``decided`` says that the first is better than every other one: in an interval of that ``level``. Figures that are
     within the ``margin`` of one another are equal.
     """
+
+    DERIVED: ClassVar = ("equal", "p", "units")
 
     workers: int
     standings: tuple[Standing, ...]
@@ -87,6 +91,8 @@ class Ranking:
 
         Or that both are within the margin of one another, at the noise seen, if their ratio stays; None where not known.
         """
+        if len(self.standings) < 2:
+            return None
         hardest = max(self.standings[1:], key=lambda one: one.ratio.p or 0.0)
         over, under = [self.best.point.samples], [hardest.point.samples]
         if self.base and self.best.point.base and hardest.point.base:

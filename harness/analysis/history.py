@@ -77,16 +77,13 @@ class RunSeries:
 
     label: str
     system: str
+    kernel: str  # "" for a training
+    unit: str  # of the rates
     spec: Mapping[str, object]
     runs: tuple[PastRun, ...]
     level: float
     changes: tuple[Change, ...]
-    work: tuple[WorkChange, ...] = ()
-
-    @property
-    def kernel(self) -> str:
-        """Which one was measured; "" for a training."""
-        return str(self.spec.get("kernel", ""))
+    work: tuple[WorkChange, ...]
 
 
 @dataclass(frozen=True)
@@ -252,7 +249,7 @@ def _series(label: str, jobs: Sequence[Sequence[Result]]) -> RunSeries:
         differing = environments(*([run.environment for run in its] for its in (firsts[start:at], firsts[at:end])))
         old, new = levels[number : number + 2]
         changes.append(Change(runs[at - 1], runs[at], old, new, change, (low, high), differing))
-    first = firsts[0]
+    first, works = firsts[0], tuple(work.changes(firsts))
     return RunSeries(
-        label, first.system, first.spec, tuple(runs), levels[-1], tuple(changes), tuple(work.changes(firsts))
+        label, first.system, first.kernel, first.unit, first.spec, tuple(runs), levels[-1], tuple(changes), works
     )

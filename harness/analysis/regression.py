@@ -23,11 +23,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from harness import kernels
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import Difference, closest, environments, spec_names
 from harness.analysis.ratios import Interval, Sample, satterthwaite
@@ -112,7 +111,11 @@ class Pair:
     ``work`` is there of a training with a number on both sides of one system.
     """
 
+    DERIVED: ClassVar = ("verdict",)
+
     label: str
+    kernel: str  # "" for a training
+    unit: str  # of the rates: "img/s", "bytes/s" or "flop/s"
     spec: Mapping[str, object]
     old: SideRates
     new: SideRates
@@ -124,21 +127,6 @@ class Pair:
     @property
     def verdict(self) -> Verdict:
         return self.judgement.verdict
-
-    @property
-    def kernel(self) -> str:
-        """Which one was measured; "" for a training."""
-        return str(self.spec.get("kernel", ""))
-
-    @property
-    def unit(self) -> str:
-        """Of its sides' rates: "img/s", "bytes/s" or "flop/s"."""
-        return unit_of(self.kernel)
-
-
-def unit_of(kernel: str) -> str:
-    """Of the rate of a kernel, or of a training."""
-    return kernels.specification(kernel).unit if kernel else "img/s"
 
 
 @dataclass(frozen=True)
@@ -187,6 +175,8 @@ class SideTotal:
 class ComparedResults:
     """Everything that ``compare`` found. ``pairs`` are sorted, the worst first; ``differences`` are those of all pairs."""
 
+    DERIVED: ClassVar = ("slower", "inconclusive", "counts")
+
     rule: Rule
     old: SideTotal
     new: SideTotal
@@ -197,7 +187,15 @@ class ComparedResults:
 
     @property
     def counts(self) -> Mapping[Verdict, int]:
-        return Counter(pair.verdict for pair in self.pairs)
+        return {verdict: sum(pair.verdict == verdict for pair in self.pairs) for verdict in VERDICTS}
+
+    @property
+    def slower(self) -> bool:
+        return bool(self.regressions)
+
+    @property
+    def inconclusive(self) -> bool:
+        return not self.regressions and bool(self.undecided)
 
     @property
     def regressions(self) -> tuple[Pair, ...]:
@@ -464,6 +462,8 @@ def _pairs(
         pairs.append(
             Pair(
                 names[match.key] + (f" on {', '.join(_systems(match.old))}" if times[match.key] > 1 else ""),
+                match.old[0].kernel,
+                match.old[0].unit,
                 match.old[0].spec,
                 _side(match.old),
                 _side(match.new),

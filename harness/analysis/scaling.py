@@ -8,10 +8,10 @@ makes the curve's *point*, which says of how many. Runs of one configuration are
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from harness.analysis.ratios import Interval, Sample, best_interval, ratio
 from harness.core.statistics import scaling_efficiency
@@ -40,7 +40,7 @@ class Configuration:
     options: Mapping[str, object]
     threads: int
     sample: Sample
-    runs: tuple[Result, ...]
+    runs: tuple[Result, ...] = field(repr=False)
     framework: str = ""
     software: str = ""
     transport: str = ""
@@ -60,6 +60,8 @@ class CurvePoint:
     the curve's baseline. Intervals are computed when asked for: most tables do not, and SciPy takes a while to load.
     """
 
+    DERIVED: ClassVar = ("interval", "efficiency_interval", "base_workers", "jobs")
+
     workers: int
     nodes: int
     best: Configuration
@@ -67,7 +69,7 @@ class CurvePoint:
     img_per_s: float
     speedup: float = math.nan
     efficiency: float = math.nan
-    base: "CurvePoint | None" = None
+    base: "CurvePoint | None" = field(default=None, repr=False)
 
     @cached_property
     def interval(self) -> Interval | None:
@@ -82,6 +84,10 @@ class CurvePoint:
         interval = ratio([self.samples], [self.base.samples]).interval
         scale = self.base.workers / self.workers
         return interval and (interval[0] * scale, interval[1] * scale)
+
+    @property
+    def base_workers(self) -> int | None:
+        return self.base.workers if self.base else None
 
     @property
     def jobs(self) -> int:

@@ -8,7 +8,7 @@ compared, what decides, and what this can and cannot tell.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal
@@ -69,7 +69,7 @@ class Indication:
     """
 
     differs: Mapping[str, tuple[object, object]]
-    servers: Curve
+    servers: Curve = field(repr=False)
     base: int = 0
     workers: int = 0
     toolkit_efficiency: float = math.nan

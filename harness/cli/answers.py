@@ -26,6 +26,7 @@ from harness.cli.common import (
     some_of,
     tables,
 )
+from harness.core.plain import json_text
 from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput, writing
 from harness.files import whole_file
@@ -59,39 +60,28 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
     default="text",
     help="csv: figures as plain numbers; latex: for the package booktabs",
 )
-@click.option("--stragglers", is_flag=True, help="show runs with a slow rank, and the hosts that such ranks were on")
 @AS_JSON
-def table(
-    sources: tuple[str, ...], baseline: int | None, style: str, written: str, stragglers: bool, as_json: bool
-) -> None:
+def table(sources: tuple[str, ...], baseline: int | None, style: str, written: str, as_json: bool) -> None:
     """Print the table of RESULTS: folders with records, CSV files, baselines, reference:TEXT. As in all commands that take
     results, 'runs/ @ now-7d: tag=NAME site=NAME' is some of them (docs/results.md).
 
     Kernels have a table of their own. With --json: the points of all scaling curves, with the best configuration at each
     size, then those of kernels, which have a "kernel".
     """
-    for option, typed, needed in (
-        ("--stragglers", stragglers, written == "text" and not as_json),
-        ("--style report2017", style == "report2017", not as_json),
-        (f"--format {written}", written != "text", not as_json),
-    ):
-        if typed and not needed:
-            raise InvalidInput(
-                f"{option}: is not for {'--json' if as_json else f'--format {written}'}; leave one of them out"
-            )
+    if as_json and (style != "runs" or written != "text"):
+        option = f"--style {style}" if style != "runs" else f"--format {written}"
+        raise InvalidInput(f"{option}: is not for --json; leave one of them out")
     results = any_of(sources)
     from harness.report.text import comparison, kernel_table
 
     runs, of_kernels = trainings(results), kernels(results)
     if not runs:
-        comparison.check_baseline([each for each in of_kernels if each.completed], baseline, "kernel")
+        comparison.check_baseline([kernel for kernel in of_kernels if kernel.completed], baseline, "kernel")
     if as_json:
         points = comparison.points(runs, baseline) if runs else []
-        click.echo(json.dumps(points + kernel_table.points(of_kernels, baseline)))
+        click.echo(json_text(points + kernel_table.points(of_kernels, baseline)))
         return
     click.echo(tables(results, baseline, style == "report2017", written))
-    if stragglers:
-        click.echo(f"\n{comparison.stragglers(runs)}")
 
 
 @click.command("best")
@@ -110,6 +100,7 @@ def best(sources: tuple[str, ...], nodes: int | None, margin: float, as_json: bo
     from harness.analysis.fastest import races
     from harness.analysis.verdict import verdict
     from harness.report.text import comparison, fastest
+    from harness.report.text import verdict as verdicts
 
     if nodes:
         sizes = sorted({run.nodes for run in runs} - {0})
@@ -118,7 +109,9 @@ def best(sources: tuple[str, ...], nodes: int | None, margin: float, as_json: bo
             raise InvalidInput(f"--nodes {nodes}: no run is on {plural(nodes, 'node')}; runs are on {listed(sizes)}")
     entered, judged, notes = races(runs, margin=margin), verdict(runs, margin), comparison.notes(runs)
     if as_json:
-        click.echo(json.dumps(fastest.as_json(entered, judged) | {"notes": notes}))
+        sentences = {"headline": verdicts.headline(judged), "lists": verdicts.lists(judged), "notes": notes}
+        document = {"answer": fastest.answer(entered, judged), "races": entered, "verdict": judged}
+        click.echo(json_text(document | sentences))
     else:
         # The contenders of one size say nothing about scaling.
         text = fastest.text(entered, judged, details=nodes is None)

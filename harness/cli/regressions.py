@@ -96,7 +96,7 @@ def regression(
     before, after = (any_of([side], selected) for side in (old, new))
     selected.check()
     found = regressions.compare(before, after, rule)
-    click.echo(text.as_json(found, [old], [new]) if as_json else text.terminal(found, old, new, everything))
+    click.echo(text.as_json(found, old, new) if as_json else text.terminal(found, old, new, everything))
     if github:
         click.echo(text.github(found), err=as_json)
     for file, write in written:
@@ -107,7 +107,7 @@ def regression(
         raise HarnessError(text.failure(found))
     if inconclusive and found.undecided:
         click.get_current_context().exit(inconclusive)
-    if found.counts.get("cannot say", 0) == len(found.pairs):
+    if found.counts["cannot say"] == len(found.pairs):
         raise InvalidInput(f"nothing could be judged: {found.pairs[0].judgement.reason}")
 
 

@@ -77,7 +77,7 @@ def test_both_sides_of_a_kernel_and_the_check_before_them_are_one_job(
     few = ("--warmup", "1", "--steps", "5", "--repeats", "2")
     done = user.harness("ab", *kernel, *few, "--b", "var:OMP_PROC_BIND=close", "--preflight", "--json")
     assert done.code == int(done.json["slower"]), done.stderr
-    assert [each["size"] for each in done.json["sizes"]] == [1024, 65536]
+    assert [each["size"] for each in done.json["verdicts"]] == [1024, 65536]
     slow = [(each["what"], each["node"]) for each in done.json["preflight"]["pairs"]["slow"]]
     assert slow == [("sends", "node3"), ("receives", "node3")]
     (folder,) = user.output.iterdir()

@@ -163,9 +163,9 @@ def test_each_size_of_a_kernel_has_a_line_and_all_of_them_hold_together() -> Non
         json.loads(texts.as_json(found, OF_KERNEL, comparison, [Path("a"), Path("b")], preflight))
         for preflight in (None, CHECKED)
     )
-    assert "preflight" not in document and checked["preflight"]["pairs"]["slow"][0]["node"] == "n1"
-    assert (document["kernel"], document["slower"], document["b"]["run"]) == ("allreduce", True, "b")
-    assert [(each["size"], each["slower"]) for each in document["sizes"]] == [(1024, True), (1 << 20, False)]
+    assert document["preflight"] is None and checked["preflight"]["pairs"]["slow"][0]["node"] == "n1"
+    assert (document["kernel"], document["slower"], document["sides"]["b"]["run"]) == ("allreduce", True, "b")
+    assert [(each["size"], each["slower"]) for each in document["verdicts"]] == [(1024, True), (1 << 20, False)]
 
 
 def test_the_repeats_of_a_kernel_are_said_of_the_size_that_varies_least_and_of_that_which_varies_most() -> None:
@@ -334,7 +334,7 @@ def test_versions_of_a_program_take_turns_and_a_slower_new_one_fails(versions: P
     assert sorted(path.name for path in folder.iterdir()) == ["a", "ab.json", "b"]
 
     again = run_in_process(tmp_path, "ab", "--of", str(folder), "--json")
-    assert (again.code, again.json["answer"], again.json["slower"]) == (1, "A is faster", True)
+    assert (again.code, again.json["verdicts"][0]["answer"], again.json["slower"]) == (1, "A is faster", True)
     (spec,) = folder.glob("b/*/spec.json")
     spec.rename(spec.with_suffix(".whole")).with_suffix(".json").write_text("{")
     damaged = run_in_process(tmp_path, "ab", "--of", str(folder))
@@ -345,7 +345,7 @@ def test_versions_of_a_program_take_turns_and_a_slower_new_one_fails(versions: P
     killed = run_in_process(tmp_path, "ab", "--of", str(folder))
     assert (killed.code, killed.stderr.count("\n")) == (2, 1) and "measure it again" in killed.stderr, killed.stderr
     kept.rename(kept.with_suffix(".json"))
-    assert b.img_per_s and again.json["b"]["values"] == list(b.img_per_s.values)
+    assert b.img_per_s and again.json["verdicts"][0]["b"]["values"] == list(b.img_per_s.values)
     # What was measured says beforehand how many repeats it takes.
     done = run_harness(versions, "ab", "--a", "var:VERSION=v2", "--b", "var:VERSION=v1", *common)
     assert done.code == 0 and re.match(r"B is faster by (9|10)", verdict(done)), done.stdout + done.stderr
@@ -389,9 +389,9 @@ def test_two_environments_are_compared_by_a_kernel_size_by_size_and_from_python_
     assert a.plan["processes"][0]["argv"][0] == str(first / "bin" / "python")
 
     again = harness("ab", "--of", str(folder), "--json").json
-    assert [each["size"] for each in again["sizes"]] == frame["size"].tolist() == [1024, 65536]
-    assert [each["change"] for each in again["sizes"]] == frame["change"].tolist()
-    assert [each["a"]["rate"] for each in again["sizes"]] == frame["a"].tolist()
+    assert [each["size"] for each in again["verdicts"]] == frame["size"].tolist() == [1024, 65536]
+    assert [each["ratio"] - 1 for each in again["verdicts"]] == frame["change"].tolist()
+    assert [each["a"]["mean"] for each in again["verdicts"]] == frame["a"].tolist()
     assert again["slower"] == frame["slower"].any()
     # What Python has measured says beforehand how many repeats a command takes.
     options = ["--bytes", "1KiB,64KiB", "--warmup", "1", "--steps", "5", "--repeats", "2", "--threads", "1", "--quiet"]
@@ -420,7 +420,7 @@ def test_tables_keep_the_sides_apart_and_regression_compares_them(
     a, b = (json.loads(next(folder.glob(f"{side}/*/record.json")).read_text()) for side in "ab")
     assert b["variables"]["TORCH_SHOW_CPP_STACKTRACES"] == "0" and "TORCH_SHOW_CPP_STACKTRACES" not in a["variables"]
     assert a["spec"] == b["spec"]
-    assert done.json["a"]["values"] == a["derived"]["img_per_s"]["values"]
+    assert done.json["verdicts"][0]["a"]["values"] == a["derived"]["img_per_s"]["values"]
     rows = harness("table", str(folder), "--format", "csv").succeeded().stdout
     assert "TORCH_SHOW_CPP_STACKTRACES=0" in rows
     compared = harness("regression", str(folder / "a"), str(folder / "b"))

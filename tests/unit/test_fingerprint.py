@@ -186,7 +186,7 @@ def test_other_losses_on_the_same_software_are_not_of_the_same_work() -> None:
         report.github(comparison),
     ):
         assert "from step 3 on, 6.25 against 6.35" in written
-    assert '"answer": "other work"' in report.as_json(comparison, ["a"], ["b"])
+    assert '"answer": "other work"' in report.as_json(comparison, "a", "b")
 
 
 def test_other_bits_are_told_from_other_losses() -> None:

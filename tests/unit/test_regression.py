@@ -321,7 +321,7 @@ def test_published_numbers_are_compared_with_measured_ones(run: Callable[..., Fi
     ours += [made.record("parameter_server", 2, rate * FIVE, ps=ps) for ps, rate in ((1, 60), (2, 99))]
     made.save(tmp_path / "ours", ours)
     done = run("regression", "theirs.csv", "ours", "--json")
-    verdicts = {pair["label"]: (pair["verdict"], pair["change"]) for pair in done.json["pairs"]}
+    verdicts = {pair["label"]: (pair["verdict"], pair["judgement"]["change"]) for pair in done.json["pairs"]}
     assert verdicts["pytorch 2 nodes"] == ("slower", pytest.approx(-0.2, abs=0.001)) and done.code == 1
     # A mean without repeats is compared, and not judged. Of servers whose number is not known the best counts.
     assert verdicts["pytorch 4 nodes"] == ("cannot say", pytest.approx(190 / 180 - 1, abs=0.001))
@@ -500,7 +500,7 @@ def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(
     done = run("regression", "old", "new", "--github")
     first = done.stdout.splitlines()[0]
     assert done.code == 0 and "not slower" not in done.stdout
-    low = run("regression", "old", "new", "--json").json["pairs"][0]["ci95"][0]
+    low = run("regression", "old", "new", "--json").json["pairs"][0]["judgement"]["ci95"][0]
     assert first.startswith("no significant slowdown; a slowdown of up to ")
     assert first.endswith(
         "is not excluded in 1 measurement: 2 measurements compared: 1 too noisy, 1 no significant change"

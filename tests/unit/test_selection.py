@@ -222,8 +222,7 @@ def test_last_week_is_compared_with_this_one_in_the_same_folder(harness: Harness
 
 def test_windows_relative_to_now_meet_however_long_reading_takes(harness: Harness, two_weeks: Path) -> None:
     said = harness("regression", LAST, THIS, "--json").json
-    (old,), (new,) = said["old"]["sources"], said["new"]["sources"]
-    begins, ends = (source.removeprefix("runs @ ") for source in (new, old))
+    begins, ends = (said["sources"][side].removeprefix("runs @ ") for side in ("new", "old"))
     assert begins[:20] == ends[-20:] and begins[19] == "Z"
 
 

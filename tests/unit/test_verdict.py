@@ -428,7 +428,7 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
     )
     assert headings.split("  ")[0] == "workers" and [row.split()[0] for row in rows] == ["1", "2", "4"]
     told = harness("best", str(runs), "--json").succeeded().json["verdict"]
-    assert told["answer"] == "yes" and told["comparisons"][0]["parts_between_workers"] == [2, 4]
+    assert told["answer"] == "yes" and told["comparisons"][0]["parts"] == [2, 4]
     assert told["comparisons"][0]["sizes"][-1]["significant"] is True
 
 

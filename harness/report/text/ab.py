@@ -1,14 +1,13 @@
 """A/B comparisons as text: how many repeats they take, and what came of them. Pure."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.analysis import ab
 from harness.analysis.ab import POWER, Noise, PairedVerdict
 from harness.analysis.ratios import MOST_REPEATS
+from harness.core.plain import json_text, plain
 from harness.core.spec import RunSpec
 from harness.core.text import interval, plural
 from harness.records.kernel import kernel_of, size_text
@@ -105,41 +104,21 @@ def as_json(
     runs: Sequence[Path],
     checked: Preflight | None,
 ) -> str:
-    """For scripts. ``change`` is B / A − 1, and so are its limits; the rates of a kernel's ``sizes`` are per second.
+    """For scripts: the verdict on each size of a kernel or, with the size 0, the one on img/s. Ratios are B / A.
 
-    What the check before the first repeat found is there if nodes were ``checked``, as in the record of a measurement.
+    ``preflight`` is what the check before the first repeat found, if nodes were ``checked``, as in a record.
     """
-    document: dict[str, object] = {"schema": SCHEMA, "difference": comparison.difference, "clock": clock(spec).strip()}
-    of_sides = {
-        name: {"settings": text, "run": str(run)}
-        for name, text, run in zip("ab", (comparison.a, comparison.b), runs, strict=True)
+    settings = zip("ab", (comparison.a, comparison.b), runs, strict=True)
+    document = {
+        "schema": SCHEMA,
+        "kernel": spec.subject if spec.kernel else None,
+        "clock": clock(spec).strip(),
+        "sides": {name: {"settings": text, "run": str(run)} for name, text, run in settings},
+        "slower": any(verdict.slower for verdict in found.values()),
+        "verdicts": [{"size": size, **plain(verdict)} for size, verdict in found.items()],
+        "preflight": checked and checked.model_dump(),
     }
-    if spec.kernel:
-        every = [{"size": size} | _figures(each, "rate") for size, each in found.items()]
-        slower = any(each.slower for each in found.values())
-        document |= {"kernel": spec.subject, "slower": slower, **of_sides, "sizes": every}
-    else:
-        figures = _figures(found[0], "img_per_s")
-        document |= figures | {name: side | figures[name] for name, side in of_sides.items()}
-    if checked:
-        document["preflight"] = checked.model_dump()
-    return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _figures(found: PairedVerdict, rate: str) -> dict[str, Any]:
-    return {
-        "answer": found.answer,
-        "change": found.ratio - 1,
-        "ci95": _changes(found),
-        "matters": found.matters,
-        "slower": found.slower,
-        "noise": found.noise.deviation,
-        "units_to_decide": found.units,
-        "unit": _unit(found),
-        "repeats_for_difference": found.repeats_for_difference,
-        "a": {rate: found.a.mean, "values": found.a.values},
-        "b": {rate: found.b.mean, "values": found.b.values},
-    }
+    return json_text(document)
 
 
 def _changes(found: PairedVerdict, inverse: bool = False) -> tuple[float, float]:

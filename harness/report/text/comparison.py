@@ -1,31 +1,26 @@
-"""Results as a table with one line per run or as the tables of 2017, the points of scaling curves, and stragglers.
-
-``stragglers`` reads the records of the runs that it shows as well.
-"""
+"""Results as a table with one line per run or as the tables of 2017, and the points of scaling curves."""
 
 import json
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from harness.analysis import scaling
-from harness.analysis.fastest import Race, on_common_bases, races
-from harness.analysis.scaling import Configuration, Curve, CurvePoint, Overhead
-from harness.analysis.verdict import verdict
+from harness.analysis.fastest import on_common_bases, races
+from harness.analysis.scaling import Curve, CurvePoint, Overhead
+from harness.core.plain import plain
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
 from harness.errors import InvalidInput
-from harness.report.text import fastest
-from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated, number_cell, share_cell, table, text
+from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated, number_cell, share_cell, text
 from harness.results.result import Result, varied_options
 
 STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
-_SHOWN = 20  # stragglers, and notes
+_SHOWN = 20  # notes
 # What tells runs apart beside their backend and size, and how it is written: in rows where it differs, else above them.
 _PARTS: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(("origin", "system", "model", "device", "data", "mpi"), str),
@@ -40,20 +35,17 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
 }
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
 _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
-_Known = tuple[list[Curve], list[Race]]  # curves, and the races between them
 
 
 def runs(results: Sequence[Result], baseline: int | None = None) -> str:
-    """The answer, the table of runs, and a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
-    curves = scaling.curves([run for run in results if run.completed])
-    entered = races(results, curves)
-    shown = table_of_runs(results, baseline, (curves, entered))
-    parts = [fastest.headline(entered, verdict(results)), text(shown)]
-    if slow := sum(run.slowest_over_median > STRAGGLER for run in results):
-        parts.append(
-            f"{plural(slow, 'run')} with a rank slower than {STRAGGLER} × the median rank: see `harness table --stragglers`"
-        )
-    return "\n\n".join(parts)
+    """The table of runs, and a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
+    shown = text(table_of_runs(results, baseline))
+    slow = [run for run in results if run.slowest_over_median > STRAGGLER]
+    if not slow:
+        return shown
+    slowest = max(slow, key=attrgetter("slowest_over_median"))
+    worst = f"rank {slowest.slowest_rank} of {slowest.id} takes {slowest.slowest_over_median:.2f} × its time"
+    return f"{shown}\n\n{plural(len(slow), 'run')} with a rank slower than {STRAGGLER} × the median rank; {worst}"
 
 
 def notes(results: Sequence[Result]) -> list[str]:
@@ -66,17 +58,16 @@ def notes(results: Sequence[Result]) -> list[str]:
     return lines + [f"NOTE: {len(noted) - _SHOWN} earlier runs have notes, too"] * (len(noted) > _SHOWN)
 
 
-def table_of_runs(results: Sequence[Result], baseline: int | None = None, known: _Known | None = None) -> Table:
+def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Table:
     """One row for each run, those without a number included, in which baselines of efficiencies are marked.
 
     Efficiency is relative to the best configuration at the size that the answer names, or at ``baseline`` workers. Raises
-    InvalidInput if no curve has that size. ``known`` are the curves of runs that have a number, and their races, if both
-    are known already.
+    InvalidInput if no curve has that size.
     """
-    return _runs(results, _baselines(_curves(results, baseline, known)))
+    return _runs(results, _baselines(_curves(results, baseline)))
 
 
-def _curves(results: Sequence[Result], baseline: int | None, known: _Known | None = None) -> list[Curve]:
+def _curves(results: Sequence[Result], baseline: int | None) -> list[Curve]:
     """The curves of runs that have a number, with efficiencies relative to ``baseline`` workers.
 
     By default those of measured runs are relative to the base of their race, as the answer says, and those of publications
@@ -85,11 +76,8 @@ def _curves(results: Sequence[Result], baseline: int | None, known: _Known | Non
     is relative to what they have in common, as in ``tables_of_2017``.
     """
     numbers = with_number(results, baseline)
-    if known is None or baseline is not None:
-        found = scaling.curves(numbers, baseline=baseline or 0)
-        known = found, [] if baseline is not None else races(numbers, found)
-    found, entered = known
-    curves = [*found]
+    curves = scaling.curves(numbers, baseline=baseline or 0)
+    entered = [] if baseline else races(numbers, curves)
     servers = [run for run in numbers if not run.measured and run.family == "parameter_servers"]
     for joined in scaling.curves(servers, by="family", baseline=baseline or 0):
         for number, curve in enumerate(curves):
@@ -370,59 +358,9 @@ def _both(values: Iterable[str]) -> str:
 
 
 def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, object]]:
-    """The points of all curves, each with its curve's columns. A figure that is not known is None."""
-    document = []
-    for curve in _curves(results, baseline):
-        base = _base(curve)
-        for point in curve.points:
-            sample = point.best.sample
-            figures = {
-                "scaling": curve.scaling,
-                **curve.facets,
-                **{name: getattr(point, name) for name in ("workers", "nodes", "img_per_s", "speedup", "efficiency")},
-                "img_per_s_ci95": point.interval,
-                "median": statistics.median(sample.values) if sample.values else None,
-                "stdev": sample.stdev,
-                "repeats": len(sample.values) or None,
-                "jobs": len(sample.units) or None,
-                "efficiency_ci95": point.efficiency_interval,
-                "best": _configuration(point.best),
-                "best_of": len(point.tried),
-                "tried": [_configuration(each) | _known({"img_per_s": each.sample.mean}) for each in point.tried],
-                "baseline_workers": base.workers if base else None,
-                "baseline_img_per_s": base.img_per_s if base else None,
-            }
-            document.append(_known(figures))
-    return document
-
-
-def _configuration(tried: Configuration) -> dict[str, object]:
-    return {"backend": tried.backend, "ps": tried.ps, "options": dict(tried.options), "threads": tried.threads}
-
-
-def _known(figures: dict[str, Any]) -> dict[str, object]:
-    """``figures`` with None for NaN, which JSON does not have."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
-
-
-def stragglers(results: Sequence[Result]) -> str:
-    """Runs with a rank that is much slower than the median one, and hosts that such ranks were on more than once."""
-    from harness.records import measurement
-
-    slow = [run for run in results if run.slowest_over_median > STRAGGLER]
-    slow.sort(key=attrgetter("slowest_over_median"), reverse=True)
-    if not slow:
-        return f"no run has a rank slower than {STRAGGLER} × the median rank"
-    rows: list[tuple[str, ...]] = [("run", "slowest rank", "host", "× the median rank")]
-    runs_on: Counter[str] = Counter()
-    for run in slow[:_SHOWN]:
-        ranks = (rank for repeat in measurement.Record.read(Path(run.source)).repeats for rank in repeat.ranks)
-        hosts = sorted({rank.host for rank in ranks if rank.rank == run.slowest_rank})
-        runs_on.update(hosts)
-        rows.append((run.id, str(run.slowest_rank), ", ".join(hosts), f"{run.slowest_over_median:.2f}"))
-    parts = [f"runs with a rank slower than {STRAGGLER} × the median rank:", table(rows, right={1, 3})]
-    if len(slow) > _SHOWN:
-        parts.append(f"and {plural(len(slow) - _SHOWN, 'run')} more, less slow")
-    if often := [f"{host} ({count} runs)" for host, count in runs_on.most_common() if count > 1]:
-        parts.append(f"slowest more than once: {', '.join(often)}")
-    return "\n".join(parts)
+    """The points of all curves for scripts, each with its curve's columns."""
+    return [
+        {"scaling": curve.scaling, **curve.facets, **plain(point)}
+        for curve in _curves(results, baseline)
+        for point in curve.points
+    ]

@@ -1,4 +1,4 @@
-"""Who is fastest, who scales best, and what would decide it: in sentences, as a table, and for scripts."""
+"""Who is fastest, who scales best, and what would decide it: in sentences, and as a table."""
 
 import math
 import re
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from harness.analysis.fastest import Race, Ranking, Standing
 from harness.analysis.ratios import MOST_REPEATS
-from harness.analysis.scaling import CONTENDER
 from harness.analysis.verdict import Verdict
 from harness.core.text import listed, percent, plural
 from harness.report.text import verdict as verdicts
@@ -92,22 +91,6 @@ def text(races: Sequence[Race], verdict: Verdict, details: bool = True) -> str:
     if compared and not any(sentence.startswith(QUESTION) for sentence in sentences):
         parts.append(prose(f"{QUESTION} {verdicts.headline(verdict)}"))
     return "\n\n".join([*parts, *compared])
-
-
-def as_json(races: Sequence[Race], verdict: Verdict) -> dict[str, object]:
-    """For scripts: figures as they are, and the sentences. Intervals are 95 % confidence intervals."""
-    return {
-        "answer": answer(races, verdict),
-        "verdict": verdicts.as_json(verdict),
-        "races": [
-            {
-                **race.facets,
-                "sizes": [_as_json(ranking) for ranking in race.sizes],
-                "scaling": _as_json(race.scales) if race.scales else None,
-            }
-            for race in races
-        ],
-    }
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -210,7 +193,7 @@ def _cost(one: Standing) -> str:
     return "" if math.isnan(one.node_hours) else f"{_hours(one)} node-hours per million images"
 
 
-# --- the tables and JSON ---------------------------------------------------------------------------
+# --- the tables -----------------------------------------------------------------------------------
 
 
 def _speeds(race: Race) -> list[tuple[str, ...]]:
@@ -241,32 +224,3 @@ def _sureness(ranking: Ranking) -> str:
     if ranking.equal:
         return f"within {100 * ranking.margin:g} %"
     return "undecided" if ranking.p is not None else "one job" if ranking.unit.fewest else "no repeats"
-
-
-def _as_json(ranking: Ranking) -> dict[str, object]:
-    return {
-        "workers": ranking.workers,
-        "base_workers": ranking.base or None,
-        "decided": ranking.decided,
-        "equal": ranking.equal,
-        "units_to_tell": ranking.units if len(ranking.standings) > 1 else None,
-        "unit": unit(ranking.unit, ranking.best.facets["device"]) if len(ranking.standings) > 1 else None,
-        "standings": [
-            {
-                **{name: one.facets[name] for name in CONTENDER},
-                "contender": who(one),
-                "nodes": one.point.nodes,
-                "img_per_s": one.point.img_per_s,
-                "efficiency": None if math.isnan(one.point.efficiency) or not ranking.base else one.point.efficiency,
-                "node_hours_per_million_images": None if math.isnan(one.node_hours) else one.node_hours,
-                "best_over_this": one.ratio.value,
-                "best_over_this_ci95": one.ratio.interval,
-                "p": one.ratio.p,
-                "ps": one.point.best.ps,
-                "best_of": len(one.point.tried),
-                "repeats": len(one.point.best.sample.values) or None,
-                "jobs": len(one.point.best.sample.units) or None,
-            }
-            for one in ranking.standings
-        ],
-    }

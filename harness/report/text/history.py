@@ -1,13 +1,10 @@
 """Histories of measurements as text: for a terminal, for scripts."""
 
-import dataclasses
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from harness.analysis.differences import NOTHING
 from harness.analysis.history import FEWEST, LEVEL, History, RunSeries
-from harness.analysis.regression import unit_of
+from harness.core.plain import json_text, plain
 from harness.core.text import minute, plural
 from harness.report.text.regression import change_text, listed_differences, rate_text
 from harness.report.text.table import table
@@ -21,18 +18,17 @@ def terminal(found: History) -> str:
     changed, still = [], [("no change point", "system", "runs", "first", "last", "level")]
     for series in found.series:
         count, first, last = len(series.runs), series.runs[0].started[:10], series.runs[-1].started[:10]
-        unit = unit_of(series.kernel)
         if not series.changes:
-            still.append((series.label, series.system, str(count), first, last, rate_text(unit, series.level)))
+            still.append((series.label, series.system, str(count), first, last, rate_text(series.unit, series.level)))
             continue
         lines = [f"{series.label} on {series.system or 'a machine without a name'}"]
-        lines.append(f"  {count} runs, {first} to {last}; now {rate_text(unit, series.level)}")
+        lines.append(f"  {count} runs, {first} to {last}; now {rate_text(series.unit, series.level)}")
         for change in series.changes:
             low, high = map(change_text, change.ci95)
             lines += [
                 f"  between {minute(change.before.started)} and {minute(change.after.started)}: "
-                f"{rate_text(unit, change.old_rate).removesuffix(' img/s')} → "
-                f"{rate_text(unit, change.new_rate)}, "
+                f"{rate_text(series.unit, change.old_rate).removesuffix(' img/s')} → "
+                f"{rate_text(series.unit, change.new_rate)}, "
                 f"{change_text(change.change)} (95 % CI {low} … {high})",
                 f"    {change.before.id}  →  {change.after.id}",
                 *(f"    {line}" for line in listed_differences(change.differences) or [NOTHING]),
@@ -62,18 +58,4 @@ def _work(series: RunSeries) -> str:
 
 
 def as_json(found: History, sources: Sequence[str]) -> str:
-    every = [
-        {
-            **dataclasses.asdict(series, dict_factory=dict if series.kernel else _of_training),
-            "kernel": series.kernel or None,
-            "unit": unit_of(series.kernel),
-        }
-        for series in found.series
-    ]
-    document = {"schema": SCHEMA, "sources": list(sources), "level": LEVEL, **vars(found), "series": every}
-    return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _of_training(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Only what is img/s is called so."""
-    return {f"{name.removesuffix('rate')}img_per_s" if name.endswith("rate") else name: it for name, it in fields}
+    return json_text({"schema": SCHEMA, "sources": sources, "level": LEVEL, **plain(found)})

@@ -97,16 +97,14 @@ def _configurations(runs: Sequence[Result]) -> list[str]:
 
 
 def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, object]]:
-    """The rows with a number, for scripts. A figure that is not known is None."""
+    """The rows with a number, for scripts."""
     names = (
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
-        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy"),
+        *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy", "values", "id", "source"),
     )
     document = []
     for run, efficiency in with_efficiencies([each for each in results if each.completed], baseline).items():
-        figures = {name: getattr(run, name) for name in names}
-        figures |= {"efficiency": efficiency, "id": run.id, "source": run.source}
-        known = {name: None if value != value else value for name, value in figures.items()}
+        figures: dict[str, object] = {name: getattr(run, name) for name in names}
         interval = best_interval([Sample(run.rate, run.values)])
-        document.append(known | {"rate_ci95": interval, "values": [*run.values]})
+        document.append(figures | {"rate_ci95": interval, "efficiency": efficiency})
     return document

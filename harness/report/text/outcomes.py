@@ -277,7 +277,10 @@ def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
 
 
 def comparison(records: Sequence[Record]) -> str:
-    """The table of several runs, as ``harness table`` prints it of their records."""
-    from harness.report.text import comparison  # here, as it needs NumPy
+    """Who was fastest, and the table of several runs, as ``harness table`` prints it of their records."""
+    from harness.analysis.fastest import races  # here, as it needs NumPy
+    from harness.analysis.verdict import verdict
+    from harness.report.text import comparison, fastest
 
-    return comparison.runs(with_libraries([of_training(record, record.id) for record in records]))
+    results = with_libraries([of_training(record, record.id) for record in records])
+    return f"{fastest.headline(races(results), verdict(results))}\n\n{comparison.runs(results)}"

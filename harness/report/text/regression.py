@@ -1,6 +1,5 @@
 """Comparisons of two sets of results as text: for a terminal, for scripts, for CI systems."""
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -9,7 +8,6 @@ from xml.etree import ElementTree
 
 from harness.analysis import work
 from harness.analysis.differences import NOTHING, Difference
-from harness.analysis.ratios import Interval
 from harness.analysis.regression import (
     CHANGED,
     FAILING,
@@ -17,9 +15,9 @@ from harness.analysis.regression import (
     VERDICTS,
     ComparedResults,
     Pair,
-    SideRates,
     SideTotal,
 )
+from harness.core.plain import json_text, plain
 from harness.core.text import plural
 from harness.report.text.kernel_table import UNITS
 from harness.report.text.table import literally, prose, table
@@ -100,48 +98,9 @@ def rule(comparison: ComparedResults) -> str:
     )
 
 
-def as_json(comparison: ComparedResults, old: Sequence[str], new: Sequence[str]) -> str:
-    """For scripts: everything, in the order of the table. A bound that does not exist is null."""
-    document = {
-        "schema": SCHEMA,
-        "slower": bool(comparison.regressions),
-        "inconclusive": not comparison.regressions and bool(comparison.undecided),
-        "rule": comparison.rule,
-        "old": {"sources": old, **vars(comparison.old)},
-        "new": {"sources": new, **vars(comparison.new)},
-        "counts": {each: comparison.counts[each] for each in VERDICTS},
-        "differences": comparison.differences,
-        "pairs": [
-            {
-                **{
-                    name: value
-                    for name, value in vars(pair).items()
-                    if name not in ("old", "new", "judgement", "steps")
-                },
-                "unit": pair.unit,
-                "old": _side_of(pair, pair.old),
-                "new": _side_of(pair, pair.new),
-                **vars(pair.judgement),
-                "ci95": _bounds(pair.judgement.ci95),
-                "ci99": _bounds(pair.judgement.ci99),
-                "step_times": pair.steps and dict(zip(("old", "new"), pair.steps, strict=True)),
-            }
-            for pair in comparison.pairs
-        ],
-        "not_compared": comparison.unpaired,
-        "notes": comparison.notes,
-    }
-    return json.dumps(document, indent=1, allow_nan=False, default=vars)
-
-
-def _side_of(pair: Pair, side: SideRates) -> dict[str, object]:
-    """A side for scripts. Only what is img/s is called so."""
-    name = "img_per_s" if pair.unit == "img/s" else "rate"
-    return {name: side.rate, **{field: value for field, value in vars(side).items() if field != "rate"}}
-
-
-def _bounds(interval: Interval | None) -> list[float | None] | None:
-    return interval and [bound if math.isfinite(bound) else None for bound in interval]
+def as_json(comparison: ComparedResults, old: str, new: str) -> str:
+    """For scripts: everything, in the order of the table."""
+    return json_text({"schema": SCHEMA, "sources": {"old": old, "new": new}, **plain(comparison)})
 
 
 def junit(comparison: ComparedResults, old: str, new: str) -> str:

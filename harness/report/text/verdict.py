@@ -1,6 +1,6 @@
 """The verdict in words: a headline, what was found for each contender, a table, and what the answer does not cover.
 
-``headline`` and ``lists`` are for any page, ``details`` lays them out for a terminal, ``as_json`` is for scripts.
+``headline`` and ``lists`` are for any page, ``details`` lays them out for a terminal.
 """
 
 import math
@@ -304,56 +304,3 @@ def mark(size: AtSize, first: bool) -> str:
     if size.efficiency_ratio.p is None:
         return "one job" if size.efficiency_ratio.unit.fewest else "no repeats"
     return size.direction or "not significant"
-
-
-def as_json(verdict: Verdict) -> dict[str, object]:
-    return {
-        "answer": verdict.answer,
-        "margin": verdict.margin,
-        "headline": headline(verdict),
-        "comparisons": [_comparison(one, verdict.margin) for one in (*verdict.comparisons, *verdict.controls)],
-        "left_out": [vars(one) for one in verdict.left_out],
-        "would_make_comparable": lists(verdict)["What would make them comparable"],
-    }
-
-
-def _comparison(one: ComparedContender, margin: float) -> dict[str, object]:
-    return {
-        **one.facets,
-        "contender": contender(one.facets),
-        "answer": one.answer,
-        "reason": one.reason or None,
-        "finding": _finding(one, margin),
-        "base_workers": one.sizes[0].workers if one.sizes else None,
-        "parts_between_workers": one.parts,
-        "units_to_tell": one.units,
-        "sizes": [
-            {
-                "workers": size.workers,
-                "nodes": size.toolkit.nodes,
-                **{
-                    name: {
-                        "img_per_s": side.img_per_s,
-                        "efficiency": side.efficiency,
-                        "backend": side.best.backend,
-                        "ps": side.best.ps,
-                        "best_of": len(side.tried),
-                        "repeats": len(side.best.sample.values) or None,
-                        "jobs": len(side.best.sample.units) or None,
-                    }
-                    for name, side in (("toolkit", size.toolkit), ("parameter_servers", size.servers))
-                },
-                "efficiency_ratio": size.efficiency_ratio.value,
-                "efficiency_ratio_ci95": size.efficiency_ratio.interval,
-                "img_per_s_ratio": size.throughput_ratio.value,
-                "img_per_s_ratio_ci95": size.throughput_ratio.interval,
-                "p": size.efficiency_ratio.p,
-                "unit": unit(size.efficiency_ratio.unit, one.facets["device"]),
-                "significant": size.significant,
-            }
-            for size in one.sizes
-        ],
-        **(vars(one.terms) if one.terms else {"equal": {}, "unequal": {}, "unknown": []}),
-        "indication": _indication(one) or None,
-        "differs": one.indication.differs if one.indication else {},
-    }
