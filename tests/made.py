@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -138,6 +140,13 @@ def store(file: Path, edited: dict[str, Any], seal: bool = False) -> None:
     own["raw"] = hashlib.sha256(text.encode()).hexdigest()
     data = json.dumps(own)
     file.write_bytes(sealed(data.removesuffix("}").encode()) if seal else data.encode())
+
+
+def edited(record: dict[str, Any], statement: str) -> dict[str, Any]:
+    """Return a copy of a record after a statement of Python in which its fields are variables."""
+    copy = deepcopy(record)
+    exec(statement, {"nan": math.nan}, copy)
+    return copy
 
 
 def tampered(file: Path) -> None:

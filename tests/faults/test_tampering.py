@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from harness import models
 from harness.cli.answers import verified
 from harness.core.spec import RunSpec
-from harness.core.statistics import FORMULA
 from harness.errors import InvalidInput
 from harness.records import measurement
 from tests.conftest import FEW_STEPS
 from tests.faults.running import Run
-from tests.made import store
+from tests.made import edited, store
+from tests.wording import Case, cases
 
 Json = dict[str, Any]
 Edit = Callable[[Json], object]
@@ -44,125 +43,15 @@ def test_the_record_of_a_real_run_is_believed(completed: Json, tmp_path: Path) -
     assert found.derived and found.derived.img_per_s.mean > 0
 
 
-NOT_DERIVED = "the derived figures do not follow from the raw times"
-NOT_DRIVEN = "the plan does not drive the {} devices of the spec"
-NOT_EVERY_REPEAT = "a completed run has repeats 1 to 2"
-# What is changed, and the words that it is refused with.
-EDITS: dict[str, tuple[Edit, str]] = {
-    "it failed": (lambda r: r.update(status="failed", reason="it failed"), "a run that is failed has no figures"),
-    "it was interrupted": (
-        lambda r: r.update(status="interrupted", reason="Ctrl-C"),
-        "a run that is interrupted has no figures",
-    ),
-    "it is completed with a reason": (
-        lambda r: r.update(reason="it failed"),
-        "a completed run has no reason for failure",
-    ),
-    "an unknown status": (
-        lambda r: r.update(status="great"),
-        "status: must be 'completed', 'failed' or 'interrupted', not 'great'",
-    ),
-    "a check that did not pass": (
-        lambda r: r["repeats"][1]["checks"][2].update(passed=False),
-        "repeat 2 does not pass finite",
-    ),
-    "no checks": (lambda r: r["repeats"][0].update(checks=[]), "repeat 1 does not hold every check"),
-    "a repeat removed": (lambda r: r["repeats"].pop(), NOT_EVERY_REPEAT),
-    "all repeats removed": (lambda r: r.update(repeats=[]), NOT_EVERY_REPEAT),
-    "a repeat counted twice": (lambda r: r["repeats"].__setitem__(1, r["repeats"][0]), NOT_EVERY_REPEAT),
-    "a rank removed": (lambda r: r["repeats"][0]["ranks"].pop(), "repeat 1 does not pass all_ranks"),
-    "a rank counted twice": (
-        lambda r: r["repeats"][0]["ranks"].__setitem__(1, r["repeats"][0]["ranks"][0]),
-        "repeat 1 does not pass all_ranks",
-    ),
-    "a step removed": (lambda r: r["repeats"][0]["ranks"][1]["marks_s"].pop(), "repeat 1 does not pass steps"),
-    "a better mean": (lambda r: r["derived"]["img_per_s"].update(mean=1e6), NOT_DERIVED),
-    "a smaller interval": (lambda r: r["derived"]["img_per_s"].update(ci95=1e-3), NOT_DERIVED),
-    "a better repeat": (lambda r: r["derived"]["img_per_s"]["values"].__setitem__(0, 1e6), NOT_DERIVED),
-    "less jitter": (lambda r: r["derived"]["step_times"].update(jitter_s=0.0), NOT_DERIVED),
-    "another formula": (
-        lambda r: r["derived"].update(formula="img_per_s/3: times two"),
-        f"derived.formula: must be {FORMULA!r}, or figures are not comparable",
-    ),
-    "no figures": (lambda r: r.update(derived=None), "a completed run has derived figures"),
-    "shorter steps": (
-        lambda r: [rank.update(marks_s=[mark / 2 for mark in rank["marks_s"]]) for rank in r["repeats"][0]["ranks"]],
-        NOT_DERIVED,
-    ),
-    "a window of no time": (
-        lambda r: [rank.update(window_s=0.0) for rank in r["repeats"][0]["ranks"]],
-        "repeats[0].ranks[0].window_s: must be greater than 0, not 0.0",
-    ),
-    "a negative window": (
-        lambda r: [rank.update(window_s=-1.0) for rank in r["repeats"][0]["ranks"]],
-        "repeats[0].ranks[0].window_s: must be greater than 0, not -1.0",
-    ),
-    "a window that is no number": (
-        lambda r: r["repeats"][0]["ranks"][0].update(window_s=float("nan")),
-        "repeats[0].ranks[0].window_s: must be a finite number, not nan",
-    ),
-    "a mark that is no number": (
-        lambda r: r["repeats"][0]["ranks"][0]["marks_s"].__setitem__(1, float("nan")),
-        "repeats[0].ranks[0].marks_s[1]: must be a finite number, not nan",
-    ),
-    "a mean that is no number": (
-        lambda r: r["derived"]["img_per_s"].update(mean=float("nan")),
-        "derived.img_per_s.mean: must be a finite number, not nan",
-    ),
-    "a larger batch": (lambda r: r["spec"].update(batch_size=64), NOT_DERIVED),
-    "more nodes": (lambda r: r["spec"].update(nodes=4), NOT_DRIVEN.format(4)),
-    "fewer nodes": (lambda r: r["spec"].update(nodes=1), NOT_DRIVEN.format(1)),
-    "two devices per node": (lambda r: r["spec"].update(devices_per_node=2), NOT_DRIVEN.format(4)),
-    "a worker of two devices": (lambda r: r["plan"]["processes"][0].update(devices=2), NOT_DRIVEN.format(2)),
-    "a smaller world": (lambda r: r["plan"].update(world_size=1), NOT_DRIVEN.format(2)),
-    "no plan": (lambda r: r.update(plan={}), NOT_DRIVEN.format(2)),
-    "a world of one": (
-        lambda r: r["repeats"][0]["ranks"][0]["evidence"].update(world_size=1),
-        "repeat 1 does not pass world_size",
-    ),
-    "a loss that is no number": (
-        lambda r: r["repeats"][0]["ranks"][1]["evidence"].update(finite=False),
-        "repeat 1 does not pass finite",
-    ),
-    "parameters that are the initial ones": (
-        lambda r: r["repeats"][0]["ranks"][0]["evidence"].update(changed=False),
-        "repeat 1 does not pass trained",
-    ),
-    "no evidence": (lambda r: r["repeats"][0]["ranks"][0].update(evidence={}), "repeat 1 lacks evidence"),
-    "another schema": (
-        lambda r: r.update(schema="harness.record/0"),
-        "schema: must be 'harness.record/1', not 'harness.record/0'",
-    ),
-    "no schema": (lambda r: r.pop("schema"), "schema: is required"),
-    "an unknown field": (lambda r: r.update(verified=True), "verified: unknown field"),
-    "no spec": (lambda r: r.pop("spec"), "spec: is required"),
-    "an unknown model": (
-        lambda r: r["spec"].update(model="resnet5000"),
-        f"spec.model: unknown model 'resnet5000'; known: {', '.join(models.names())}",
-    ),
-}
-
-
-@pytest.mark.parametrize(("edit", "words"), EDITS.values(), ids=EDITS.keys())
-def test_an_edited_record_is_refused_in_words_that_say_why(
-    completed: Json, tmp_path: Path, edit: Edit, words: str
-) -> None:
-    edited = deepcopy(completed)
-    edit(edited)
+@cases
+def test_an_edited_record_is_refused_in_words_that_say_why(completed: Json, tmp_path: Path, case: Case) -> None:
+    """Also where somebody has sealed it again, by ``harness check``."""
+    file, edit = tmp_path / "record.json", edited(completed, case.request)
     with pytest.raises(InvalidInput) as refused:
-        read(tmp_path, edited)
-    assert str(refused.value) == f"{tmp_path}/record.json: not a valid record: {words}"
-
-
-@pytest.mark.parametrize(("edit", "words"), EDITS.values(), ids=EDITS.keys())
-def test_an_edited_record_that_somebody_has_sealed_again_is_found_by_check(
-    completed: Json, tmp_path: Path, edit: Edit, words: str
-) -> None:
-    edited = deepcopy(completed)
-    edit(edited)
-    file = tmp_path / "record.json"
-    store(file, edited, seal=True)
-    assert verified(str(file))[0] == f"{file}: not a valid record: {words}"
+        read(tmp_path, edit)
+    case.answered(refused.value, FILE=file)
+    store(file, edit, seal=True)
+    case.answered(verified(str(file))[0], FILE=file)
 
 
 FAILURES: dict[str, Edit] = {

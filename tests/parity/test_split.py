@@ -8,6 +8,7 @@ import pytest
 
 from harness.core.emulation import profile
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 SMALL = ("--model", "resnet50", "--batch-size", "4", "--image-size", "64", "--warmup", "2", "--steps", "5")
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("parameter_server", "caffe2")]
@@ -45,14 +46,6 @@ def test_what_the_framework_says_is_the_reason(harness: Harness) -> None:
     assert "measuring forward and backward of resnet50 with torch failed: ValueError" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--steps", "1"], "--steps 1: at least 2"),
-        (["--device", "emulated:p100"], "--device emulated:p100: its share is"),
-    ],
-)
-def test_what_has_no_share_to_measure_is_refused(harness: Harness, arguments: list[str], complaint: str) -> None:
-    done = harness("split", "--backend", "pytorch", "--batch-size", "2", "--image-size", "64", *arguments)
-    assert (done.code, done.stdout) == (2, "")
-    assert complaint in done.stderr
+@cases
+def test_what_has_no_share_to_measure_is_refused(refused: Harness, case: Case) -> None:
+    case.refused(refused(*case.words()))

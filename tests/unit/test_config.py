@@ -18,6 +18,7 @@ from harness.running.prepare import Place
 from harness.sites import config
 from harness.sites import site as sites
 from tests.conftest import Harness, shell_program
+from tests.wording import Case, cases
 
 SITE = """
 [[systems]]
@@ -169,37 +170,11 @@ def test_defaults_are_taken_where_nothing_is_typed_and_only_where_they_mean_some
     assert typed.code == 2 and "no batch system" in typed.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("batch-sise = 3", "unknown option 'batch_sise'; did you mean batch_size?"),
-        ("batch_size = 0", "--batch-size 0: "),
-        ('batch_size = "many"', "--batch-size many: "),
-        ("ps = 0", "--ps 0: "),
-        ('nodes = "x"', "--nodes 'x': must be numbers such as"),
-        ("port = 99999999", "port: 99999999 is not in the range"),
-        ('fp16-allreduce = "yes"', "fp16_allreduce: must be true or false"),
-        ("batch_size = true", "batch_size: must be a value, not true or false"),
-        ('account = ""', "--account '': must not be empty"),
-        ('model = "resnet5"', "--model resnet5: "),
-        ("[run]\nsteps = 3", "run: must be a value or a list of values"),
-        (
-            "dry-run = true",
-            "unknown option 'dry_run'; it takes what `harness run --help` lists, such as batch-size, and ",
-        ),
-        (
-            "frobnicate = 1",
-            "unknown option 'frobnicate'; it takes what `harness run --help` lists, such as batch-size, ",
-        ),
-        ('output = "$NOWHERE/runs"', "output '$NOWHERE/runs': $NOWHERE is not set here"),
-        ("site = ", "Invalid value (at "),
-    ],
-)
-def test_a_wrong_default_is_refused_with_its_file(write: Write, harness: Harness, text: str, complaint: str) -> None:
-    path = write(text)
+@cases
+def test_a_wrong_default_is_refused_with_its_file(write: Write, harness: Harness, case: Case) -> None:
+    path = write(case.text)
     for command in (["config"], ["run", "--backend", "pytorch", "--dry-run"]):
-        done = harness(*command)
-        assert done.code == 2 and done.stderr.startswith(f"harness: {path}: {complaint}"), done.stderr
+        case.refused(harness(*command), FILE=path)
     assert harness("run", "--help").code == 0
 
 

@@ -30,6 +30,7 @@ from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
 from tests.conftest import PATIENCE_S, Harness, run_harness
 from tests.shards import encoded
+from tests.wording import Case, cases
 
 COLOUR = (200, 100, 50)
 PLAIN = Image.new("RGB", (60, 40), COLOUR)
@@ -397,20 +398,12 @@ def test_a_file_that_cannot_be_read_is_never_skipped(tmp_path: Path) -> None:
 # --- sources
 
 
-@pytest.mark.parametrize(
-    ("there", "said"),
-    [
-        ([], ["no class folders", "ILSVRC2012_img_train.tar"]),
-        (["train/a/1.JPEG", "val/a/2.JPEG", "validation/a/3.JPEG"], ["both there"]),
-        (["train/a/1.JPEG", "val/b/2.JPEG"], ["val/b is a class that", "train does not have"]),
-        (["train/a/1.JPEG", "val/2.JPEG"], ["no class folders in", "val"]),
-    ],
-)
-def test_folders_that_are_no_source_are_refused(tmp_path: Path, there: list[str], said: list[str]) -> None:
-    files(tmp_path, dict.fromkeys(there, b""))
-    with pytest.raises(DataError) as error:
+@cases
+def test_folders_that_are_no_source_are_refused(tmp_path: Path, case: Case) -> None:
+    files(tmp_path, dict.fromkeys(case.words(), b""))
+    with pytest.raises(DataError) as refused:
         sources.find(tmp_path, None, 1)
-    assert "\n" not in str(error.value) and all(text in str(error.value) for text in said), str(error.value)
+    case.answered(refused.value, HERE=tmp_path)
 
 
 @pytest.mark.parametrize(

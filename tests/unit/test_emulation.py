@@ -17,6 +17,7 @@ from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.worker.emulation import Stream, link_limit, units
 from harness.worker.job import Job
+from tests.wording import Case, cases
 
 QUIET = Kept(
     busy=[0.2] * 40, late_sum_s=0.01, late_p99_s=0.001, stalled_s=1.0, sent=100_000, resent=0, link_bytes_per_s=None
@@ -62,37 +63,20 @@ def test_every_known_device_says_where_its_figures_are_from() -> None:
         assert all(len(step.source) > 20 for step in profile(name).steps.values())
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"device": "emulated:p200"}, "neither one of a100, h100, k80, knl, p100"),
-        ({"device": "emulated:"}, "must be 'auto', 'cpu', 'cuda' or 'emulated:NAME|FILE'"),
-        ({"device": "cpu"}, "--dilation is for emulated devices"),
-        ({"dilation": 0.5}, "--dilation 0.5"),
-        ({"model": "hep_cnn"}, "known with inception3, resnet50, not with hep_cnn"),
-        ({"batch_size": 32}, "known for --batch-size 64 --image-size 299"),
-        ({"precision": "amp"}, "synthetic data in fp32"),
-    ],
-)
-def test_what_cannot_be_emulated_is_refused(tmp_path: Path, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said.replace("|", r"\|")):
-        job(tmp_path, **given)
+@cases
+def test_what_cannot_be_emulated_is_refused(tmp_path: Path, case: Case) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        job(tmp_path, **eval(f"dict({case.request})"))
+    case.answered(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("forward_share = 0.3", "description: is required"),
-        ('description = "x"\nforward_share = 3', "forward_share"),
-        ('description = "x"\nforward_share = 0.3\n[resnet50]\nimg_per_s = 1', "batch_size: is required"),
-        ("[", "emulated:"),
-    ],
-)
-def test_a_file_of_a_device_that_makes_no_sense_is_refused(tmp_path: Path, content: str, said: str) -> None:
+@cases
+def test_a_file_of_a_device_that_makes_no_sense_is_refused(tmp_path: Path, case: Case) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(content)
-    with pytest.raises(InvalidInput, match=said):
+    file.write_text(case.text)
+    with pytest.raises(InvalidInput) as refused:
         profile(str(file))
+    case.answered(refused.value, FILE=file)
 
 
 def test_a_measurement_without_an_emulated_device_has_the_spec_that_it_always_had() -> None:

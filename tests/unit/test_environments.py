@@ -25,6 +25,7 @@ from harness.environments.building import CheckReport, build, check, last_words,
 from harness.environments.pythons import BasePython, at, find_python, given_python, lacking
 from harness.errors import RunFailed
 from tests.conftest import PATIENCE_S, Clock, Harness, shell_program
+from tests.wording import Case, cases
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -553,20 +554,10 @@ def test_only_building_takes_the_python_that_an_environment_is_made_from(harness
 
 
 @pytest.mark.usefixtures("announced")
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["old"], "Python 3.99 was not found"),
-        (["old", "--python", sys.executable], f"is Python {platform.python_version()}, old needs Python 3.99"),
-        (["same", "old", "--python", sys.executable], f"same needs Python {OWN} and old needs Python 3.99"),
-        (["pytorch", "--python", sys.executable], "harness's own Python is the right one"),
-    ],
-)
-def test_python_that_does_not_fit_is_a_wrong_request(
-    harness: Harness, arguments: list[str], said: str, cache: Path
-) -> None:
-    done = harness("env", "build", *arguments)
-    assert done.code == 2 and said in done.stderr and done.stderr.count("\n") == 1
+@cases
+def test_python_that_does_not_fit_is_a_wrong_request(harness: Harness, cache: Path, case: Case) -> None:
+    names = {"PYTHON": sys.executable, "VERSION": platform.python_version()}
+    case.refused(harness(*case.words(**names)), **names)
     assert not cache.exists()
 
 

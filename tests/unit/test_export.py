@@ -18,6 +18,7 @@ from harness.export import tabular
 from harness.results.frame import OF_TRAININGS, kinds
 from tests import made
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 LISTS = ("values", "jobs", "joules_values")
 
@@ -116,24 +117,9 @@ def test_the_files_suffix_says_which_format_is_meant(harness: Harness, runs: Pat
     assert (tmp_path / f"out.{suffix}").read_bytes() == written(runs, suffix)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((), "--format is required without --output; one of csv, json, parquet"),
-        (
-            ("-o", "out.xls"),
-            "--output out.xls: --format is required, as the suffix names none of csv, json, parquet",
-        ),
-        (("--format", "parquet"), "--format parquet: is not text; give --output FILE"),
-        (("-o", "missing/out.csv"), "missing/out.csv: cannot be written: No such file or directory"),
-        (("--format", "csv", "-o", "runs"), "runs: cannot be written: Is a directory"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_in_one_line(
-    harness: Harness, runs: Path, arguments: tuple[str, ...], complaint: str
-) -> None:
-    done = harness("export", str(runs), *arguments)
-    assert (done.code, done.stdout, done.stderr) == (2, "", f"harness: {complaint}\n")
+@cases
+def test_what_cannot_be_written_is_refused_in_one_line(harness: Harness, runs: Path, case: Case) -> None:
+    case.refused(harness(*case.words()))
 
 
 def test_sources_without_a_result_are_refused(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from harness.running.prepare import Place
 from harness.worker import gpus, machine
 from tests import made
 from tests.unit import test_kernel_results, test_training
+from tests.wording import Case, cases
 
 H100 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 SECOND = "GPU-d0a4f1c2-5a7b-4c5e-9d1e-0a1b2c3d4e5f"
@@ -311,22 +312,13 @@ def test_results_say_which_run_was_slowed_down_and_a_regression_that_this_may_be
     assert "machine gpu throttled by none → hardware slowdown, hardware thermal slowdown" in said
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"device": "cpu"}, "needs --device cuda and --transport nccl, not cpu and gloo"),
-        ({"transport": "gloo"}, "needs --device cuda and --transport nccl, not cuda and gloo"),
-        ({"options": {"compile": True}}, "give it or --compile, not both"),
-        ({"warmup_steps": 10}, "give --warmup 12 or more, not 10"),
-    ],
-)
-def test_a_graph_is_refused_where_none_can_be(
-    monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], message: str
-) -> None:
+@cases
+def test_a_graph_is_refused_where_none_can_be(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     chosen = backends.backend("pytorch")
-    usual = {"device": "cuda", "warmup_steps": 12} | fields
-    options = {"cuda_graphs": True, **usual.pop("options", {})}  # type: ignore[dict-item]
-    spec = with_options(RunSpec(backend="pytorch", options=options, **usual), chosen)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match=message):
+    usual = {"device": "cuda", "warmup_steps": 12} | eval(f"dict({case.request})")
+    options = {"cuda_graphs": True, **usual.pop("options", {})}
+    spec = with_options(RunSpec(backend="pytorch", options=options, **usual), chosen)
+    with pytest.raises(InvalidInput) as refused:
         complete(spec, chosen, local.allocation(1, 1, port=None))
+    case.answered(refused.value)

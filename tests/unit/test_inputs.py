@@ -19,6 +19,7 @@ from harness.worker.inputs.errors import BadImage, DataError
 from harness.worker.inputs.index import ImageIndex, ShardIndex, find, read, scan, write
 from harness.worker.inputs.order import GROUP, ReadingOrder, check_world, images_of, uniform
 from harness.worker.job import synthetic_batch
+from tests.wording import Case, cases
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -445,20 +446,12 @@ def test_a_set_of_shards_that_is_not_whole_is_refused(
     one_line(error, *words)
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["train/a/1.JPEG"], ["no validation images", "PATH/val/"]),
-        (["a/1.JPEG"], ["no validation images"]),
-        (["train/a/1.JPEG", "val/b/1.JPEG"], ["val/b is a class that", "train does not have"]),
-        (["train-00000-of-00001"], ["no validation shards", "validation-00000-of-00016"]),
-    ],
-)
-def test_a_set_without_validation_images_is_refused(tmp_path: Path, names: list[str], words: list[str]) -> None:
-    touch(tmp_path, *names)
-    with pytest.raises(DataError) as error:
+@cases
+def test_a_set_without_validation_images_is_refused(tmp_path: Path, case: Case) -> None:
+    touch(tmp_path, *case.words())
+    with pytest.raises(DataError) as refused:
         find(tmp_path, "validation")
-    one_line(error, *words)
+    case.answered(refused.value, HERE=tmp_path)
 
 
 def test_an_index_of_shards_cut_short_is_refused(tmp_path: Path) -> None:

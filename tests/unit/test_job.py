@@ -20,6 +20,7 @@ from harness.running.run import Run
 from harness.worker.agent.seating import Hosts, host_file, seated
 from tests.conftest import Clock
 from tests.parity.conftest import WAYS
+from tests.wording import Case, cases
 
 GOLDEN = Path(__file__).parent / "golden"
 DAINT = Place("daint", account="s123", time_limit="1h30m", output=Path("/scratch/runs"), port=20000)
@@ -227,28 +228,11 @@ def test_options_that_could_be_more_than_options_are_refused(given: str) -> None
         scheduler_option(given)
 
 
-@pytest.mark.parametrize(
-    ("given", "instead"),
-    [
-        ("array=1-2", "--repeats"),
-        ("arr=1-2", "--repeats"),  # sbatch understands it
-        ("a 1-2", "--repeats"),
-        ("clusters=other", "start harness there"),
-        ("nodes=3", "give --nodes"),
-        ("-N 3", "give --nodes"),
-        ("n=3", "--devices-per-node"),
-        ("ntasks-per-node=2", "--devices-per-node"),
-        ("output=x.out", "--output"),
-        ("e x.err", "--output"),
-        ("oversubscribe", "leave it out"),
-        ("test-only", "--dry-run"),
-        ("wait", "--no-wait"),
-        ("W", "--no-wait"),
-    ],
-)
-def test_options_that_are_the_job_scripts_or_make_it_no_job_are_refused(given: str, instead: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^-J {given}: .*{instead}"):
-        Place("daint", job_options=(given,))
+@cases
+def test_options_that_are_the_job_scripts_or_make_it_no_job_are_refused(case: Case) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Place("daint", job_options=(case.request,))
+    case.answered(refused.value)
 
 
 def test_folders_that_slurm_cannot_name_are_refused() -> None:

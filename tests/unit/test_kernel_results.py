@@ -31,6 +31,7 @@ from harness.running.study import Study, labels
 from tests import made
 from tests.conftest import Harness
 from tests.unit.test_kernels import STEPS, ranks, reading
+from tests.wording import Case, cases
 
 _NUMBERS = itertools.count(1)
 
@@ -289,20 +290,11 @@ def test_points_of_one_kernel_are_told_apart_by_their_sizes(tmp_path: Path) -> N
     assert labels([spec.model_dump() for spec in specs]) == ["mpi4py nodes=2 sizes=1024", "mpi4py nodes=2 sizes=4096"]
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ('kernel = "allreduc"', "matrix[0].kernel: kernel 'allreduc' is not known: must be one of"),
-        ('kernel = "cg"\nbatch-size = 8', "matrix[0].batch_size: is for training, not for kernels"),
-        ("sizes = [1024]", "matrix[0].sizes: is for kernels, and there is no kernel"),
-        ('kernel = "allreduce"\nsizes = ["8..1"]', "matrix[0].sizes: must be sizes such as"),
-        ('kernel = ["cg", "allreduce"]\nsizes = [64]', "matrix[0].sizes: those of cg and allreduce are not alike"),
-    ],
-)
-def test_a_table_of_kernels_that_makes_no_sense_is_refused(tmp_path: Path, table: str, said: str) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        study(tmp_path, f'[[matrix]]\nbackend = "mpi4py"\n{table}\n')
-    assert said in str(refusal.value)
+@cases
+def test_a_table_of_kernels_that_makes_no_sense_is_refused(tmp_path: Path, case: Case) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        study(tmp_path, f'[[matrix]]\nbackend = "mpi4py"\n{case.text}\n')
+    case.answered(refused.value, HERE=tmp_path)
 
 
 def test_a_backend_without_the_kernel_is_refused_before_anything_runs(harness: Harness, tmp_path: Path) -> None:

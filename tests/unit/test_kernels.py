@@ -31,7 +31,8 @@ from harness.worker.arithmetic import Arithmetic
 from harness.worker.fabric import Fabric
 from harness.worker.kernel import run
 from tests.conftest import PATIENCE_S, Harness
-from tests.made import content, read, store
+from tests.made import content, edited, read, store
+from tests.wording import Case, cases
 
 STEPS = 4
 MESSAGES = [name for name in kernels.names() if kernels.specification(name).in_bytes]
@@ -499,27 +500,16 @@ def test_a_wrong_result_has_no_number_and_says_where() -> None:
         record(of, wrong)
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        lambda r: r["derived"][0]["bus_bytes_per_s"].update(mean=1e12),
-        lambda r: r["derived"].pop(),
-        lambda r: r["repeats"].pop(),
-        lambda r: r["repeats"][0]["ranks"][1]["sizes"].pop(),
-        lambda r: r["repeats"][0]["ranks"].pop(),
-        lambda r: r["repeats"][1]["ranks"][0]["sizes"][0]["marks_s"].pop(),
-        lambda r: r.update(status="failed", reason="it failed"),
-    ],
-)
-def test_an_edited_record_is_refused(tmp_path: Path, edit: Callable[[Any], object]) -> None:
+@cases
+def test_an_edited_record_is_refused(tmp_path: Path, case: Case) -> None:
     whole = record(spec(repeats=2), ranks({1024: 1e-3, 4096: 2e-3}))
     whole.write(tmp_path)
     assert KernelRecord.read(tmp_path) == whole
-    edited = content(tmp_path / "kernel.json")
-    edit(edited)
-    store(tmp_path / "kernel.json", edited)
-    with pytest.raises(InvalidInput, match="not a valid record"):
+    file = tmp_path / "kernel.json"
+    store(file, edited(content(file), case.request))
+    with pytest.raises(InvalidInput) as refused:
         KernelRecord.read(tmp_path)
+    case.answered(refused.value, FILE=file)
 
 
 def test_the_spec_of_a_kernel_says_nothing_of_training_and_that_of_a_training_nothing_of_kernels() -> None:
@@ -535,37 +525,9 @@ def test_every_backend_with_kernels_has_a_fabric_for_kernels_that_exist() -> Non
         assert backend.fabric.is_file() == bool(backend.kernels)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["pingpon", "--backend", "pytorch"], "kernel 'pingpon' is not known: must be one of allgather, allreduce"),
-        (["pingpong", "--backend", "horovod"], "--backend horovod: pingpong is measured with mpi4py, pytorch"),
-        (["allreduce", "--backend", "caffe2"], "--backend caffe2: allreduce is measured with"),
-        (["allreduce"], "--backend is required"),
-        (["allreduce", "--backend", "pytorch", "--bytes", "8..1"], "--bytes '8..1': must be sizes such as"),
-        (["allreduce", "--backend", "pytorch", "--bytes", "1TiB"], "4KiB,1MiB, at most 64GiB\n"),
-        (["allreduce", "--backend", "pytorch", "--device", "emulated:p100"], "kernels are measured on real devices"),
-        (["allreduce", "--backend", "pytorch", "--nodes", "2", "--bytes", "32GiB"], "a smaller --bytes may fit"),
-        (["pingpong", "--backend", "pytorch"], "pingpong needs 2 workers or more"),
-        (["stream", "--backend", "mpi4py"], "stream needs 2 workers or more"),
-        (["incast", "--backend", "parameter_server", "--sync", "none"], "No such option '--sync'"),
-        (["incast", "--backend", "pytorch"], "--backend pytorch: incast is measured with parameter_server, torch_"),
-        (["cg", "--backend", "pytorch", "--bytes", "1KiB"], "--bytes is not for cg: its sizes are given with --size"),
-        (
-            ["pingpong", "--backend", "pytorch", "--size", "8"],
-            "--size is not for pingpong: its sizes are given with --by",
-        ),
-        (["matmul", "--backend", "mpi4py", "--size", "1000000"], "a smaller --size may fit"),
-        *(
-            (["cg", "--backend", "mpi4py", "--size", wrong], f"--size '{wrong}': must be numbers such as 1024..4096")
-            for wrong in ("0", "-5", "many", "8..1")
-        ),
-        (["cg", "--backend", "mpi4py", "--size", "1" * 12], f"--size '{'1' * 12}': must be 68,719,476,736 or less"),
-    ],
-)
-def test_a_kernel_that_cannot_be_measured_is_refused(refused: Harness, arguments: list[str], said: str) -> None:
-    done = refused("kernel", *arguments)
-    assert done.code == 2 and said in done.stderr, done.stderr
+@cases
+def test_a_kernel_that_cannot_be_measured_is_refused(refused: Harness, case: Case) -> None:
+    case.refused(refused(*case.words()))
 
 
 def test_a_transport_without_kernels_is_refused_by_name_and_left_out_otherwise(refused: Harness) -> None:

@@ -21,6 +21,7 @@ from harness.launch.watch import LOG_LINES, POLL_S, failure
 from harness.records.launch import LaunchRecord, printed
 from tests.conftest import PATIENCE_S, ROOT, Finished, Harness
 from tests.made import content, store
+from tests.wording import Case, cases
 
 SERVERS = ROOT / "tests" / "programs" / "servers.py"
 IMG_PER_S = "total images/sec: ([0-9.]+)"
@@ -93,42 +94,10 @@ def test_only_the_first_node_starts_a_program_with_a_launcher_of_its_own(harness
     assert "RANK" not in first["env"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--ps", "3", "--nodes", "2", "--", "true"], "--ps 3 with --nodes 2: a node holds at most 1"),
-        (["--pattern", "x", "--", "true"], "--pattern x: must have one group"),
-        (["--pattern", "(", "--", "true"], "--pattern (: is no regular expression"),
-        (["--once", "--mpi", "--", "true"], "--once: it starts its ranks itself; leave out --mpi"),
-        (["--devices-per-node", "3", "--workers-per-node", "2", "--", "true"], "give a multiple of 2"),
-        (["--device", "emulated:p100", "--", "true"], "--device emulated:p100: a program that is not ours computes"),
-        (
-            ["--site", "daint", "--nodes", "8192", "--port", "20000", "--dry-run", "--", "true"],
-            "--nodes 8192: for 8,192 processes TF_CONFIG would have 1",
-        ),
-        (
-            [
-                "--site",
-                "daint",
-                "--nodes",
-                "16384",
-                "--port",
-                "20000",
-                "--dry-run",
-                "--once",
-                "--",
-                "mpiexec",
-                "{hosts}",
-            ],
-            "--nodes 16384: for 16,384 processes an argument would have 1",
-        ),
-        (["--", "no-such-program"], "no-such-program: no such program here"),
-        ([], "Missing argument"),
-    ],
-)
-def test_what_cannot_work_is_refused(refused: Harness, arguments: list[str], complaint: str, tmp_path: Path) -> None:
-    done = refused("launch", *arguments)
-    assert (done.code, complaint in done.stderr, list(tmp_path.iterdir())) == (2, True, []), done.stderr
+@cases
+def test_what_cannot_work_is_refused(refused: Harness, case: Case, tmp_path: Path) -> None:
+    case.refused(refused(*case.words()))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

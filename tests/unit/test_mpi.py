@@ -23,6 +23,7 @@ from harness.worker.job import Job
 from harness.worker.mpi import OWN_NAMES, check_mpi_world
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, listed, run
+from tests.wording import Case, cases
 
 INTEL, MPICH = "Intel(R) MPI Library 2021.18.1", "MPICH 5.0.2"
 OVER_MPI = ["--transport", "mpi", "--nodes", "2"]
@@ -92,19 +93,9 @@ def test_a_library_has_an_environment_of_its_own_by_its_content() -> None:
     assert [name.rsplit("-", 1)[0] for name in folders] == ["intel-cpu", "openmpi-cpu"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("--backend pytorch --mpi intel", "--mpi intel: pytorch over gloo uses no MPI; give --transport mpi"),
-        ("--backend parameter_server --ps 1 --mpi mpich", "--mpi mpich: parameter_server over grpc uses no MPI; leave"),
-        ("--backend pytorch --transport mpi --mpi cray", "--mpi cray: must be 'mpich', 'openmpi' or 'intel'"),
-        ("--backend horovod --mpi openmpi --site daint", "for GPUs Horovod is compiled against MPICH only"),
-    ],
-)
-def test_what_cannot_be_had_is_refused_in_one_line(refused: Harness, arguments: str, complaint: str) -> None:
-    done = refused("run", *arguments.split())
-    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert complaint in done.stderr
+@cases
+def test_what_cannot_be_had_is_refused_in_one_line(refused: Harness, case: Case) -> None:
+    case.refused(refused(*case.words()))
 
 
 def test_a_library_that_is_not_built_is_refused_with_the_command_that_builds_it(

@@ -16,6 +16,7 @@ from harness.running.prepare import Place
 from harness.running.request import carry_out, jobs_of
 from tests import made
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 SLOW = Slow(what="sends", node="n1", rate=1e9, usual=2e9)
 FOUND = CheckedPairs(nodes=["n0", "n1"], flop_per_s=[1e9, 1e9], bytes_per_s=[[None, 1e9], [1e9, None]], slow=[SLOW])
@@ -66,19 +67,9 @@ def test_the_check_comes_first_in_the_job_and_is_no_repeat(tmp_path: Path) -> No
     assert alone.title.endswith("2 repeats") and len(alone.steps) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--nodes", "1"], "--preflight: --nodes 1 has nothing to compare with; give 2 or more"),
-        (
-            ["--nodes", "4", "--device", "emulated:p100"],
-            "--preflight: nodes are checked on real devices, and --device is",
-        ),
-    ],
-)
-def test_what_cannot_be_checked_is_refused(refused: Harness, arguments: list[str], said: str) -> None:
-    done = refused("run", "--backend", "pytorch", *arguments, "--preflight")
-    assert done.code == 2 and said in done.stderr, done.stderr
+@cases
+def test_what_cannot_be_checked_is_refused(refused: Harness, case: Case) -> None:
+    case.refused(refused(*case.words()))
 
 
 def test_a_dry_run_says_what_is_checked_before(harness: Harness) -> None:

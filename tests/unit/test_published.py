@@ -17,6 +17,7 @@ from harness.results import published
 from harness.results.frame import OF_TRAININGS
 from tests import made
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 TABLES = sorted(published.FOLDER.glob("*.csv"))
 THROUGHPUT = {
@@ -167,62 +168,22 @@ def test_devices_fill_nodes(tmp_path: Path) -> None:
 # --- tables that people bring ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("wrong", "complaint"),
-    [
-        ({"img_per_s": "fast"}, "line 3: img_per_s must be a number"),
-        ({"img_per_s": "-1"}, "line 3: img_per_s must be greater than 0"),
-        ({"img_per_s": "nan"}, "line 3: img_per_s must be a finite number"),
-        ({"img_per_s": "inf"}, "line 3: img_per_s must be a finite number"),
-        ({"img_per_s": ""}, "line 3: img_per_s must be a number"),
-        ({"stdev": "-0.1"}, "line 3: stdev must be greater than or equal to 0"),
-        ({"devices": "0"}, "line 3: devices must be greater than or equal to 1"),
-        ({"devices": "9" * 20}, "line 3: devices must be less than or equal to 1000000000"),
-        ({"devices": "2.5"}, "line 3: devices must be a whole number"),
-        ({"num_ps": "-1"}, "line 3: num_ps must be greater than or equal to 1"),
-        ({"data": "imaginary"}, "line 3: data must be 'synthetic', 'real' or ''"),
-        ({"system": ""}, "line 3: system must have at least 1 character"),
-        ({"strategy": "  "}, "line 3: strategy must have at least 1 character"),
-        ({"note": "one,two"}, "line 3: must have 14 fields, as line 1 has"),
-    ],
-)
-def test_a_wrong_field_is_refused_with_its_line(tmp_path: Path, wrong: dict[str, str], complaint: str) -> None:
-    path = table(tmp_path / "own.csv", THROUGHPUT, THROUGHPUT | wrong)
+@cases
+def test_a_wrong_field_is_refused_with_its_line(tmp_path: Path, case: Case) -> None:
+    column, _, value = case.text.partition("=")
+    path = table(tmp_path / "own.csv", THROUGHPUT, THROUGHPUT | {column: value})
     with pytest.raises(InvalidInput) as refused:
         published.read(path)
-    assert str(refused.value).startswith(f"{path}: {complaint}") and "\n" not in str(refused.value)
-    (value,) = wrong.values()
-    assert str(refused.value).endswith((f", not {value!r}", "as line 1 has"))
+    case.answered(refused.value, FILE=path)
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (f"{COLUMNS},colour\n", f"line 1: 'colour' is no column; {published.SEE}"),
-        (f"{COLUMNS}s\n", f"line 1: 'notes' is no column; did you mean note?; {published.SEE}"),
-        (f"{COLUMNS},note\n", f"line 1: the column note is there twice; {published.SEE}"),
-        (f"{COLUMNS},backend\n", f"line 1: the column strategy is there twice; {published.SEE}"),
-        ("system,nodes,img_per_s\n", f"line 1: the column backend is missing; {published.SEE}"),
-        ("system,bakend,nodes,img_per_s\n", f"line 1: 'bakend' is no column; did you mean backend?; {published.SEE}"),
-        ("system,backend,nodes\n", f"line 1: the column img_per_s is missing; {published.SEE}"),
-        ("system,backend,img_per_s\n", f"line 1: the column nodes is missing; {published.SEE}"),
-        ("system,workers,scaling_efficiency\n", f"line 1: the column framework is missing; {published.SEE}"),
-        ("system,backend,nodes,img_per_s\nA,horovod,,3\n", "line 2: nodes must be a number above 0"),
-        (",".join(EFFICIENCY) + "\n", "has no rows"),
-        (",".join(EFFICIENCY) + "\na,b\n", "line 2: must have 8 fields, as line 1 has"),
-        (b"source\xff,system\n", "is not UTF-8: invalid start byte at byte 6"),
-        ("", f"line 1: the names of columns are missing; {published.SEE}"),
-        (",".join(EFFICIENCY) + '\n"a\n', "line 2: unexpected end of data"),
-    ],
-)
-def test_what_is_no_table_of_published_measurements_is_refused(
-    tmp_path: Path, content: str | bytes, complaint: str
-) -> None:
+@cases
+def test_what_is_no_table_of_published_measurements_is_refused(tmp_path: Path, case: Case) -> None:
     path = tmp_path / "own.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(case.text.encode("latin-1"))
     with pytest.raises(InvalidInput) as refused:
         published.read(path)
-    assert str(refused.value).startswith(f"{path}: {complaint}") and "\n" not in str(refused.value)
+    case.answered(refused.value, FILE=path)
 
 
 def test_system_backend_nodes_and_img_per_s_are_enough(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from harness.results import Result
 from tests import made
 from tests.browser import sample
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 matplotlib.use("Agg")
 ANYTHING = Facets(*([("x",)] * len(Facets._fields)))
@@ -713,33 +714,9 @@ def test_the_page_goes_to_standard_output_and_figures_into_a_folder(harness: Har
     assert len(list((tmp_path / "new/figures").glob("*.svg"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["empty"], "no record.json at or below empty"),
-        (["nowhere"], "nowhere: no such file or folder"),
-        (["reference:Cori", "-o", "missing/r.html"], "missing/r.html: cannot be written: No such file or directory"),
-        (["reference:Cori", "-o", "empty"], "empty: cannot be written: Is a directory"),
-        (["reference", "--figures", "f", "--format", "gif"], "--format 'gif': must be some of png,svg,pdf"),
-        (["reference", "--format", "svg"], "--format: is for --figures"),
-        (
-            ["reference:Cori", "-o", "r.PNG"],
-            "--output r.PNG: a report is a page of HTML; --figures DIR writes pictures",
-        ),
-        (["reference", "--width", "84mm"], "--width: is for --figures"),
-        (
-            ["reference", "--figures", "f", "--width", "84"],
-            "--width '84': must be a number with its unit, such as 84mm",
-        ),
-        (["reference", "--figures", "f", "--width", "9mm"], "--width '9mm': must be 60mm to 1000mm"),
-        (["reference:Cori", "--figures", "file"], "file: cannot be written"),
-    ],
-)
-def test_a_request_that_cannot_work_is_refused_in_one_line(
-    harness: Harness, tmp_path: Path, arguments: list[str], complaint: str
-) -> None:
+@cases
+def test_a_request_that_cannot_work_is_refused_in_one_line(harness: Harness, tmp_path: Path, case: Case) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
-    done = harness("report", *arguments)
-    assert (done.code, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert complaint in done.stderr and not (tmp_path / "report.html").exists()
+    case.refused(harness(*case.words()))
+    assert not (tmp_path / "report.html").exists()

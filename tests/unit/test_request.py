@@ -19,6 +19,7 @@ from harness.running.kinds import KINDS, kind_of
 from harness.running.prepare import Place
 from harness.running.request import carry_out, execute
 from harness.running.run import Listener, Run
+from tests.wording import Case, cases
 
 TRAINING = Training(epochs=1, validation="/data/val")
 
@@ -77,23 +78,11 @@ def test_a_comparison_is_every_contender_at_every_size() -> None:
     assert {spec.steps for spec in specs} == {3} and specs[-1].options == {"bucket_mb": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("where", "complaint"),
-    [
-        ({"environ": "gnu"}, "--environ gnu: environments belong to a site; give --site"),
-        ({"account": "s123"}, "--account: there is no batch system without --site"),
-        ({"site": "ec2", "time_limit": "1h"}, "--time-limit: there is no batch system at ec2"),
-        ({"site": "daint", "time_limit": "soon"}, "--time-limit soon: "),
-        (
-            {"site": "daint", "hosts": Path("hosts")},
-            "--hosts hosts: a host file is for sites that are reached with ssh",
-        ),
-    ],
-)
-def test_what_makes_no_sense_about_the_place_is_refused_in_one_line(where: dict[str, Any], complaint: str) -> None:
+@cases
+def test_what_makes_no_sense_about_the_place_is_refused_in_one_line(case: Case) -> None:
     with pytest.raises(InvalidInput) as refused:
-        Place(**where)
-    assert str(refused.value).startswith(complaint)
+        eval(case.request)
+    case.answered(refused.value)
 
 
 @pytest.mark.parametrize(("wait", "submit", "option"), [(False, True, "--no-wait"), (True, False, "--no-submit")])

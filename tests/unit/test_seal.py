@@ -19,6 +19,7 @@ from harness.results.result import of_training
 from tests import made
 from tests.conftest import Harness
 from tests.unit import many, test_training
+from tests.wording import Case, cases
 
 
 def edited(file: Path, old: str, new: str) -> Path:
@@ -159,29 +160,16 @@ def test_figures_are_read_many_times_faster_than_a_record_is_verified(tmp_path: 
     assert ratios[0] > 2 and ratios[1] > 3 and ratios[2] > 2, ratios
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        (',\n "plan": ', ',\n "fun": 1,\n "plan": ', "fun: unknown field"),
-        (',\n "expected_updates": ', ',\n "fun": {},\n "expected_updates": ', "fun: unknown field"),
-        (',\n "machine": ', ',\n "fun": 1,\n "machine": ', "fun: unknown field"),
-        (',\n "started": ', ',\n "fun": 1,\n "started": ', "fun: unknown field"),
-        (',\n "derived": ', ',\n "fun": 1,\n "derived": ', "fun: unknown field"),
-        ('"status": "completed"', '"status": "done"', "status: "),
-        ('"formula": "img_per_s/3', '"formula": "img_per_s/0', "must be 'img_per_s/3"),
-        ('"kernel": "5.3.18"', '"kernel": 5,3', "Invalid JSON"),
-    ],
-)
-def test_what_is_no_record_is_none_beside_others_of_its_kind_and_whatever_its_seal(
-    tmp_path: Path, old: str, new: str, complaint: str
-) -> None:
+@cases
+def test_what_is_no_record_is_none_beside_others_of_its_kind_and_whatever_its_seal(tmp_path: Path, case: Case) -> None:
     for name in ("good", "bad"):
         (tmp_path / name).mkdir()
         made.record().write(tmp_path / name)
     assert results.load([tmp_path / "good"])[0].completed
-    bad = forged(edited(tmp_path / "bad" / "record.json", old, new))
-    with pytest.raises(InvalidInput, match=complaint):
+    bad = forged(edited(tmp_path / "bad" / "record.json", *case.text.split(" => ")))
+    with pytest.raises(InvalidInput) as refused:
         results.load([bad])
+    case.answered(refused.value, FILE=bad)
 
 
 def test_a_row_of_a_record_that_was_edited_is_refused(tmp_path: Path) -> None:

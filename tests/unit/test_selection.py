@@ -19,6 +19,7 @@ from harness.results.selection import Selection, at_time, parted
 from tests import made
 from tests.conftest import Finished, Harness
 from tests.unit.test_kernel_results import measured, saved
+from tests.wording import Case, cases
 
 NOW = datetime(2026, 3, 15, 12, 0, tzinfo=UTC)
 
@@ -76,31 +77,12 @@ def test_conditions_may_come_in_any_order_and_read_as_they_are_written() -> None
     assert str(selection) == text and Selection.read(text, NOW) == selection
 
 
-@pytest.mark.parametrize(
-    ("conditions", "complaint"),
-    [
-        ("", "no condition follows the @; give a window FROM:TO, tag=NAME or site=NAME"),
-        ("yesterday", "'yesterday' is no window such as now-14d:now-7d, now-36h: or 2026-11-01:2026-11-08"),
-        ("now-7d", "'now-7d' is no window"),
-        ("now-7y:", "'now-7y:' is no window"),
-        ("now-99999999999d:", "'now-99999999999d:' is no window"),
-        ("2026-02-30:", "'2026-02-30:' is no window"),
-        (":", "':' has neither a beginning nor an end"),
-        ("now-7d:now-14d", "'now-7d:now-14d' does not begin before it ends"),
-        ("now:now", "'now:now' does not begin before it ends"),
-        ("tag=", "'tag=' is not a window FROM:TO, tag=NAME or site=NAME"),
-        ("host=nid1", "'host=nid1' is not a window FROM:TO, tag=NAME or site=NAME"),
-        ("tag=a tag=b", "'tag=b' is one tag too many; give RESULTS twice for both"),
-        ("now-7d: :now-14d", "':now-14d' is one window too many"),
-    ],
-)
+@cases
 def test_what_makes_no_sense_is_refused_in_one_line_that_says_what_would(
-    refused: Harness, tmp_path: Path, conditions: str, complaint: str
+    refused: Harness, tmp_path: Path, case: Case
 ) -> None:
     made.save(tmp_path / "runs", [made.record()])
-    done = refused("table", f"runs @ {conditions}")
-    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"harness: 'runs @ {conditions}': {complaint}")
+    case.refused(refused(*case.words()))
 
 
 def test_a_path_may_have_the_sign_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from harness.sites import file as site_file
 from harness.sites import site
 from harness.sites.file import Mistake, duration_s
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 MINE = """
 [[systems]]
@@ -279,170 +280,29 @@ def test_a_broken_file_stops_only_those_who_want_it(write: Write) -> None:
 # --- what is wrong -----------------------------------------------------------------------------------------------------
 
 GPU = "systems[0].partitions[0]"
-CASES = [
-    (
-        'launcher = "srun"',
-        'launcher = "srunn"',
-        "launcher",
-        "must be 'local', 'srun', 'ssh' or 'namespaces', not 'srunn'",
-    ),
-    (
-        'scheduler = "slurm"',
-        'scheduler = "pbs"',
-        "scheduler",
-        "must be 'local', 'slurm', 'squeue', 'ssh' or 'namespaces', not 'pbs'",
-    ),
-    ('launcher = "srun"', 'launcher = "ssh"', "", "launcher 'ssh' does not go with scheduler 'slurm'; must be srun"),
-    ("access =", "acces =", "acces", "unknown field; did you mean access?"),
-    ('launcher = "srun"', "", "launcher", "is required"),
-    (
-        'name = "gpu"',
-        'name = "g pu"',
-        "name",
-        "'g pu' is not a name: letters, digits, _ and -, beginning with a letter",
-    ),
-    ("--partition=gpu", "partition=gpu", "access[0]", "'partition=gpu' is not an option: it must start with -"),
-    (
-        "--partition=gpu",
-        "-p gpu\\n#SBATCH --wrap=x",
-        "access[0]",
-        "'-p gpu\\n#SBATCH --wrap=x' holds a line break or another control character",
-    ),
-    ("--partition=gpu", "--comment='a", "access[0]", "'--comment='a' has a quote that is not closed"),
-    ("1h30m", "90 min", "time_limit", "'90 min' is not a time limit such as 30m, 1h30m or 1d12h"),
-    (
-        '"cuda/12.4"',
-        '"cuda; rm -rf ~"',
-        "modules[0]",
-        "'cuda; rm -rf ~' is not the name of a module",
-    ),
-    ('"cuda/12.4"', '"$(id)"', "modules[0]", "'$(id)' is not the name of a module"),
-    ('"cuda/12.4"', '"-cuda"', "modules[0]", "'-cuda' is not the name of a module"),
-    (
-        '{name = "base"}',
-        '{name = "base", path = "/x"}',
-        "modules[1]",
-        "must be a valid string",
-    ),
-    (
-        '["LEVEL", "partition"]',
-        '["LE-VEL", "partition"]',
-        "env_vars[0][0]",
-        "'LE-VEL' is not the name of an environment variable",
-    ),
-    (
-        '["LEVEL", "partition"]',
-        '["LEVEL", "a\\nb"]',
-        "env_vars[0][1]",
-        "'a\\nb' holds a line break or another control character",
-    ),
-    ('["LEVEL", "partition"]', '["LEVEL", 3]', "env_vars[0][1]", "must be a valid string, not 3"),
-    (
-        '"echo partition"',
-        '"a\\r"',
-        "prepare_cmds[0]",
-        "'a\\r' holds a line break or another control character",
-    ),
-    *(
-        (
-            "gpu:{num_gpus_per_node}",
-            f"gpu:{wrong}",
-            "resources[0]",
-            "options must have no placeholder but {num_gpus_per_node}",
-        )
-        for wrong in ("{", "{a.b}", "{gpus}", "{}", "{num_gpus_per_node.b}")
-    ),
-    ("num_cpus = 128", "num_cpus = 0", "processor.num_cpus", "must be greater than or equal to 1, not 0"),
-    ("num_cpus = 128", "num_cpus = 130", "processor", "num_cpus, 130, is not num_sockets × num_cpus_per_socket"),
-    ("num_cpus = 128", 'num_cpus = "128"', "processor.num_cpus", "must be a valid integer, not '128'"),
-    (
-        "port = 30000",
-        "prot = 30000",
-        "extras.prot",
-        "unknown field; did you mean port?",
-    ),
-    ("port = 30000", "port = 70000", "extras.port", "must be less than or equal to 65535, not 70000"),
-    ("port = 30000", 'hosts = "hosts.txt"', "", "launcher srun takes no extras.hosts"),
-    ("port = 30000", 'namespaces = "{host}.pid"', "", "launcher srun takes no extras.namespaces"),
-    ("port = 30000", 'namespaces = "pids"', "extras.namespaces", "'pids' is not a file whose name has {host} in it"),
-    ("port = 30000", 'mpi = "pmi2; x"', "extras.mpi", "'pmi2; x' is not a value for srun's --mpi"),
-    *(
-        (
-            "{host}-hsn0",
-            wrong,
-            "extras.address",
-            f"'{wrong}' is not {{host}} with letters, digits, dots and dashes around it",
-        )
-        for wrong in ("hsn0", "{host}; id", "$(id){host}", "{host}|id")
-    ),
-]
 
 
-@pytest.mark.parametrize(("right", "wrong", "field", "message"), CASES)
-def test_a_problem_names_the_field_and_what_would_be_right(
-    write: Write, right: str, wrong: str, field: str, message: str
-) -> None:
+@cases
+def test_a_problem_names_the_field_and_what_would_be_right(write: Write, case: Case) -> None:
+    right, _, wrong = case.request.partition(" =>")
     assert right in MINE
-    path = write(MINE.replace(right, wrong, 1))
-    assert str(mistakes("mine")[0]) == f"{path}: {GPU}{field and '.'}{field}: {message}"
+    path = write(MINE.replace(right, wrong.lstrip(), 1))
+    case.answered(mistakes("mine")[0], FILE=path)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "problem"),
-    [
-        ('"lmod"', '"nomod"', f"{GPU}: modules cannot be loaded with modules_system 'nomod'; "),
-        ('"plain"]', '"plan"]', f"{GPU}.environs[1]: 'plan' is not in environments; did you mean plain?"),
-        ('"lmod"', '"spack"', "systems[0].modules_system: must be 'nomod', 'tmod', "),
-        ("login\\d+", "login(", "systems[0].hostnames[0]: must be a valid regular expression, not 'login('"),
-        ('name = "cpu"', 'name = "gpu"', "systems[0].partitions: 'gpu' is there twice"),
-        ('name = "plain"', 'name = "tuned"', "environments: 'tuned' is there twice"),
-        (
-            '["horovod"]}',
-            '["horovot"]}',
-            "environments[0].extras.backends[0]: unknown backend 'horovot'; did you mean ",
-        ),
-        ("[[environments]]", "[[environs]]", "environs: unknown field; did you mean environments?"),
-    ],
-)
-def test_problems_of_systems_and_environments(write: Write, right: str, wrong: str, problem: str) -> None:
-    path = write(MINE.replace(right, wrong))
-    assert [one for one in map(str, mistakes("mine")) if one.startswith(f"{path}: {problem}")]
+@cases
+def test_problems_of_systems_and_environments(write: Write, case: Case) -> None:
+    right, _, wrong = case.request.partition(" =>")
+    assert right in MINE
+    path = write(MINE.replace(right, wrong.lstrip()))
+    case.answered("\n".join(map(str, mistakes("mine"))), FILE=path)
 
 
-def test_every_wrong_value_is_reported(write: Write) -> None:
-    write(MINE.replace('"srun"', '"srunn"').replace("1h30m", "1x").replace('"cuda/12.4"', '"a b"'))
-    assert [mistake.field for mistake in mistakes("mine")] == [
-        f"{GPU}.modules[0]",
-        f"{GPU}.launcher",
-        f"{GPU}.time_limit",
-        "systems[0].partitions[1].launcher",
-    ]
-
-
-def test_also_what_does_not_go_with_other_tables_is_reported_beside_the_rest(write: Write) -> None:
-    write(MINE.replace("login\\d+", "login(").replace('"plain"]', '"plan"]').replace('"lmod"', '"nomod"'))
-    fields = [mistake.field for mistake in mistakes("mine")]
-    assert fields == ["systems[0].hostnames[0]", f"{GPU}.environs[1]", GPU, "systems[0].partitions[1]"]
-    write(MINE.replace('environs = ["tuned", "plain"]', 'environs = "tuned"'))
-    assert [mistake.field for mistake in mistakes("mine")] == [f"{GPU}.environs"], "and not each of its letters"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "place"),
-    [
-        ("mine.toml", "[[systems]]\nname = \n", ": Invalid value (at line 2, "),
-        ("mine.toml", '[[systems]]\nname = "mine\n', ": Illegal character '\\n' (at line 2, "),
-        ("mine.json", '{"systems":\n [,]}', ": Expecting value: line 2 "),
-        ("mine.toml", "", ": systems: is required"),
-        ("mine.json", "[]", ": must be a table"),
-        ("mine.toml", "systems = []", ": systems: must have at least 1 item"),
-        ("mine.toml", "systems = 3", ": systems: must be a list, not 3"),
-        ("mine.toml", "systems = [3]", ": systems[0]: must be a table, not 3"),
-    ],
-)
-def test_what_is_no_site_file_is_refused_by_line(write: Write, name: str, text: str, place: str) -> None:
-    path = write(text, name)
-    assert str(mistakes(str(path))[0]).startswith(f"{path}{place}")
+@cases
+def test_what_is_no_site_file_is_refused_by_line(write: Write, case: Case) -> None:
+    ending, _, text = case.text.partition(" ")
+    path = write(text, f"mine.{ending}")
+    case.answered(mistakes(str(path))[0], FILE=path)
 
 
 def test_a_file_that_is_not_text_is_refused(folder: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from harness.running.study import StudyPoint
 from harness.worker import checkpoint
 from harness.worker.inputs import index
 from tests.conftest import Harness
-from tests.made import read, store
+from tests.made import edited, read, store
+from tests.wording import Case, cases
 
 IMAGES, VALIDATION, BATCH, WORKERS = 100, 40, 16, 2
 STEPS = 4  # ceil(100 / 32)
@@ -115,31 +115,9 @@ def test_the_spec_of_a_measurement_says_nothing_of_training_so_that_its_keys_sta
     assert RunSpec.model_validate_json(spec().model_dump_json()) == spec()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ([], "--data PATH is required"),
-        (["--data", "synthetic"], "--data PATH is required"),
-        (["--data", "DATA", "--until", "top3=0.5"], "--until 'top3=0.5': must be an accuracy such as top1=0.76"),
-        (["--data", "DATA", "--until", "top1=76"], "--until 'top1=76': must be a share such as"),
-        (["--data", "DATA", "--until", "top1="], "--until 'top1=': must be a share such as"),
-        (["--data", "DATA", "--epochs", "0"], "--epochs 0: must be greater than or equal to 1"),
-        (["--data", "DATA", "--decay-epochs", "30,x"], "--decay-epochs '30,x': must be whole epochs such as 30,60,80"),
-        (["--data", "DATA", "--decay-epochs", "30,20"], "must be whole epochs in rising order"),
-        (["--data", "DATA", "--momentum", "1"], "--momentum 1: must be less than 1"),
-        (["--data", "DATA", "--resume", "nowhere"], "--resume nowhere: no such file or folder"),
-        (["--data", "DATA", "--resume", "DATA"], "--resume DATA: is no run directory of a training"),
-        (["--data", "DATA", "--repeats", "2"], "No such option '--repeats'"),
-    ],
-)
-def test_a_training_that_cannot_be_is_refused_in_one_line(
-    harness: Harness, data: Path, arguments: list[str], complaint: str
-) -> None:
-    given = [argument.replace("DATA", str(data)) for argument in arguments]
-    done = harness("train", "--backend", "pytorch", "--model", "mnist_cnn", "--dry-run", *given)
-    assert done.code == 2
-    assert complaint.replace("DATA", str(data)) in done.stderr.replace('"', "'")
-    assert len(done.stderr.splitlines()) == 1
+@cases
+def test_a_training_that_cannot_be_is_refused_in_one_line(refused: Harness, data: Path, case: Case) -> None:
+    case.refused(refused(*case.words(DATA=data)), DATA=data)
 
 
 @pytest.fixture
@@ -265,49 +243,13 @@ def test_a_resumed_training_counts_from_the_first_step_of_all_and_its_own_img_pe
     assert made.img_per_s == 64.0
 
 
-def _of(field: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(document: dict[str, Any]) -> None:
-        *path, last = field.split(".")
-        for part in path:
-            document = document[int(part) if part.isdigit() else part]
-        document[last] = value
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (_of("time_to_accuracy_s", 1.0), "do not follow from the epochs"),
-        (_of("reached.time_s", 1.0), "do not follow from the epochs"),
-        (_of("best_top1", 0.9), "do not follow from the epochs"),
-        (_of("joules_to_accuracy", 1.0), "do not follow from the epochs"),
-        (_of("epochs.1.top1", 0.6), "without what it was to reach"),
-        (_of("epochs.1.elapsed_s", 2.5), "ends before it begins"),
-        (_of("epochs.1.train_s", 7.0), "training took longer than all"),
-        (_of("epochs.1.img_per_s", 640.0), "img/s does not follow"),
-        (_of("epochs.0.steps", 1), "not every image once"),
-        (_of("epochs.1.images", 20), "was not evaluated on all 40 images"),
-        (_of("epochs.1.epoch", 3), "epoch 3 follows epoch 1"),
-        (_of("ranks.1.evidence.digest", "other"), "does not pass replicas_equal"),
-        (_of("ranks.0.evidence.updates", 7), "does not pass updates"),
-        (_of("ranks.1.evidence.changed", False), "does not pass trained"),
-        (_of("ranks.0.steps", 7), "does not pass steps"),
-        (_of("checks.0.passed", False), "does not pass all_ranks"),
-        (lambda document: document["ranks"].pop(), "does not pass all_ranks"),
-        (lambda document: document["checks"].pop(), "does not hold every check"),
-        (_of("status", "failed"), "that is failed has no figures"),
-        (_of("spec.training", None), "the spec is that of a measurement"),
-    ],
-)
-def test_a_record_that_was_tampered_with_is_refused(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], complaint: str
-) -> None:
+@cases
+def test_a_record_that_was_tampered_with_is_refused(tmp_path: Path, case: Case) -> None:
     document = json.loads(record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.75)]).to_json())
-    changed = copy.deepcopy(document)
-    change(changed)
+    changed = edited(document, case.request)
     assert changed != document
     file = tmp_path / TrainingRecord.file_name
     store(file, changed)
-    with pytest.raises(InvalidInput, match=complaint):
+    with pytest.raises(InvalidInput) as refused:
         TrainingRecord.read(file)
+    case.answered(refused.value, FILE=file)
