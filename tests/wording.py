@@ -1,4 +1,4 @@
-"""What harness answers to a request that it refuses, word for word, in text files for people to review.
+"""What harness answers to a request, most of all to one that it refuses, in text files for people to review.
 
 Beside ``test_x.py`` lies ``test_x.txt``. A line ``=== NAME`` begins the requests of the test of that name. Each request
 stands at the left margin, and its answer below it, indented by four blanks. A blank line follows. ``…`` is any text.
@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -50,6 +51,13 @@ class Case:
         assert (done.code, done.stdout) == (2, ""), done
         assert done.stderr.startswith("harness: ") and done.stderr.find("\n") == len(done.stderr) - 1, done.stderr
         self.answered(done.stderr.removeprefix("harness: ").removesuffix("\n"), **names)
+
+    @contextmanager
+    def raises(self, error: type[Exception], **names: object) -> Iterator[None]:
+        """Check that the block raises such an error, and its message."""
+        with pytest.raises(error) as raised:
+            yield
+        self.answered(raised.value, **names)
 
     def answered(self, answer: object, **names: object) -> None:
         """Check an answer."""

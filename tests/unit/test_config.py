@@ -272,21 +272,10 @@ def test_the_smallest_limit_of_the_control_groups_counts(
     assert local.free_memory() == 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "complaint"),
-    [
-        ({"nodes": 128}, r"2 cores can hold 32 processes, the run has 128: --nodes 32 would fit; else give --site"),
-        (
-            {"nodes": 4, "image_size": 224, "batch_size": 64},
-            r"needs 12 GB of memory or more, and this machine has 8 GB free: --batch-size \d\d may fit; else give --site",
-        ),
-        ({"nodes": 30}, r"GB free: give --site"),
-    ],
-)
-def test_what_does_not_is_refused_with_what_would_do_unless_forced(
-    here: None, tmp_path: Path, fields: dict[str, object], complaint: str
-) -> None:
-    with pytest.raises(InvalidInput, match=complaint):
+@cases
+def test_what_does_not_is_refused_with_what_would_do_unless_forced(here: None, tmp_path: Path, case: Case) -> None:
+    fields = eval(f"dict({case.request})")
+    with case.raises(InvalidInput):
         checked(Place(output=tmp_path), **fields)
     checked(Place(output=tmp_path, force=True), **fields)
     checked(Place("daint", output=tmp_path), **fields)

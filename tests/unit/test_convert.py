@@ -401,25 +401,16 @@ def test_a_file_that_cannot_be_read_is_never_skipped(tmp_path: Path) -> None:
 @cases
 def test_folders_that_are_no_source_are_refused(tmp_path: Path, case: Case) -> None:
     files(tmp_path, dict.fromkeys(case.words(), b""))
-    with pytest.raises(DataError) as refused:
+    with case.raises(DataError, HERE=tmp_path):
         sources.find(tmp_path, None, 1)
-    case.answered(refused.value, HERE=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a\tant\nb bee\n", "line 2: expected a class, a tab"),
-        ("a\tant\n", "does not say what the class b and 1 others is called"),
-        ("a\tant\n\udce9".encode(errors="surrogateescape"), "not a text file"),
-        (None, "cannot read"),
-    ],
-)
-def test_class_names_that_are_none_are_refused(tmp_path: Path, text: str | bytes | None, said: str) -> None:
+@cases
+def test_class_names_that_are_none_are_refused(tmp_path: Path, case: Case) -> None:
     file = tmp_path / "names.txt"
-    if text is not None:
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(DataError, match=said):
+    if case.request != "nothing":
+        file.write_bytes(case.text.encode("latin-1"))
+    with case.raises(DataError, FILE=file):
         sources.class_texts(file, ["a", "b", "c"])
 
 

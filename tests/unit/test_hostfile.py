@@ -45,9 +45,8 @@ def test_comments_and_blank_lines_are_nothing(machines: Machines) -> None:
 
 @cases
 def test_what_is_wrong_is_said_with_its_line_and_what_would_be_right(machines: Machines, case: Case) -> None:
-    with pytest.raises(InvalidInput) as refused:
+    with case.raises(InvalidInput):
         machines(case.text)
-    case.answered(refused.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

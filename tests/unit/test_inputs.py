@@ -68,21 +68,12 @@ def test_a_link_to_an_image_is_an_image(tmp_path: Path) -> None:
     assert list(scan(tmp_path / "data").paths) == ["a/1.JPEG", "b/x.JPEG"]
 
 
-@pytest.mark.parametrize(
-    ("names", "path", "words"),
-    [
-        ([], "absent", ["absent does not exist"]),
-        (["file"], "file", ["file is not a folder"]),
-        (["1.JPEG"], "", ["no class folders", "PATH/<class>/*.JPEG"]),
-        (["a/1.png", "b/2.txt"], "", ["no images", "*.JPEG", "2 folders"]),
-        (["train/readme"], "", ["no class folders", "train"]),
-    ],
-)
-def test_a_path_without_a_data_set_is_refused(tmp_path: Path, names: list[str], path: str, words: list[str]) -> None:
+@cases
+def test_a_path_without_a_data_set_is_refused(tmp_path: Path, case: Case) -> None:
+    path, *names = case.words()
     touch(tmp_path, *names)
-    with pytest.raises(DataError) as error:
+    with case.raises(DataError, HERE=tmp_path):
         scan(tmp_path / path)
-    one_line(error, str(tmp_path), *words)
 
 
 def test_more_classes_than_the_model_takes_are_refused(tmp_path: Path) -> None:
@@ -449,9 +440,8 @@ def test_a_set_of_shards_that_is_not_whole_is_refused(
 @cases
 def test_a_set_without_validation_images_is_refused(tmp_path: Path, case: Case) -> None:
     touch(tmp_path, *case.words())
-    with pytest.raises(DataError) as refused:
+    with case.raises(DataError, HERE=tmp_path):
         find(tmp_path, "validation")
-    case.answered(refused.value, HERE=tmp_path)
 
 
 def test_an_index_of_shards_cut_short_is_refused(tmp_path: Path) -> None:
@@ -530,17 +520,10 @@ def test_a_made_photograph_is_as_large_as_a_photograph(tmp_path: Path) -> None:
     assert 60_000 < make(tmp_path, images=1, classes=1, size=(500, 375), seed=0) < 160_000
 
 
-@pytest.mark.parametrize(
-    ("counts", "words"),
-    [
-        ({"images": 2, "classes": 3}, "2 images in 3 classes"),
-        ({"images": 2, "classes": 0}, "2 images in 0 classes"),
-    ],
-)
-def test_counts_that_make_no_set_are_refused(tmp_path: Path, counts: dict[str, object], words: str) -> None:
-    with pytest.raises(DataError) as error:
-        make(**{"path": tmp_path, "images": 4, "classes": 2, "size": (8, 8), "seed": 0} | counts)  # type: ignore[arg-type]
-    one_line(error, words)
+@cases
+def test_counts_that_make_no_set_are_refused(tmp_path: Path, case: Case) -> None:
+    with case.raises(DataError):
+        make(tmp_path, size=(8, 8), seed=0, **eval(f"dict({case.request})"))
 
 
 def test_make_writes_over_nothing(tmp_path: Path) -> None:

@@ -125,17 +125,11 @@ def test_what_goes_over_mpi_is_measured_under_each_library_and_the_rest_once(har
     assert carriers == ["gloo", "mpi:mpich", "mpi:intel", "mpi:mpich", "mpi:intel"]
 
 
-@pytest.mark.parametrize(
-    ("libraries", "complaint"),
-    [
-        (["intel"], "--mpi intel: nothing here goes over MPI"),
-        (["intel", "intel"], "a library is there twice"),
-    ],
-)
-def test_libraries_that_are_of_no_use_are_refused(libraries: list[str], complaint: str) -> None:
+@cases
+def test_libraries_that_are_of_no_use_are_refused(case: Case) -> None:
     specs = specs_for([{"backend": "pytorch", "transport": "gloo"}], {})
-    with pytest.raises(InvalidInput, match=complaint):
-        under_each(specs, libraries, "cpu")
+    with case.raises(InvalidInput):
+        under_each(specs, case.words(), "cpu")
 
 
 def test_a_library_of_a_study_multiplies_what_goes_over_mpi(tmp_path: Path) -> None:

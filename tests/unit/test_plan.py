@@ -17,6 +17,7 @@ from harness.core.backend import backend, differing
 from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, InvalidInput
+from tests.wording import Case, cases
 
 
 def cluster(nodes: int, gpus: int = 0, cores: int = 12) -> Allocation:
@@ -249,37 +250,10 @@ def test_a_plan_is_its_golden_text() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("allocation", "name", "options", "fields", "message"),
-    [
-        (cluster(2), "parameter_server", {"ps": 5, "ps_per_node": 2}, {"nodes": 2}, "holds at most 2 (--ps-per-node)"),
-        (cluster(1), "pytorch", {}, {"device": "cuda"}, "the nodes have 0 GPUs"),
-        (cluster(1, gpus=2), "pytorch", {}, {"devices_per_node": 3}, "the nodes have 2 GPUs"),
-        (
-            cluster(1, gpus=1),
-            "horovod",
-            {},
-            {"precision": "fp16"},
-            "--precision fp16: Horovod has it with --framework torch",
-        ),
-        (cluster(1), "pytorch", {"bucket_mb": 0}, {}, "--bucket-mb 0: must be greater than 0"),
-        (cluster(1), "parameter_server", {"colour": "red"}, {}, "unknown field 'colour'"),
-        (
-            cluster(1, gpus=1),
-            "pytorch",
-            {},
-            {"transport": "mpi"},
-            "--transport mpi: pytorch on --device cuda supports nccl, gloo",
-        ),
-    ],
-)
-def test_what_cannot_run_is_refused_in_one_line(
-    allocation: Allocation, name: str, options: dict[str, Any], fields: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        plan(allocation, name, options, **fields)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
+@cases
+def test_what_cannot_run_is_refused_in_one_line(case: Case) -> None:
+    with case.raises(InvalidInput):
+        eval(case.request)
 
 
 def test_a_copy_without_its_links_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_pla
 from harness.core.spec import RunSpec
 from harness.launch.local import MPI_ENV
 from harness.launch.pmi import MpiWorld, process_mapping, world
+from tests.wording import Case, cases
 
 ANSWERS_WITHIN_S = 10.0
 SILENCE_S = 0.3  # long enough for an answer that must not come
@@ -80,23 +81,10 @@ def test_a_rank_is_told_its_place_and_the_descriptor_that_it_inherits(joined: An
     assert [rank.variables["PMI_FD"] for rank in ranks] == [str(rank.socket.fileno()) for rank in ranks]
 
 
-@pytest.mark.parametrize(
-    ("said", "heard"),
-    [
-        (
-            "cmd=init pmi_version=1 pmi_subversion=1",
-            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
-        ),
-        ("cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024"),
-        ("cmd=get_appnum", "cmd=appnum appnum=0"),
-        ("cmd=get_universe_size", "cmd=universe_size size=2"),
-        ("cmd=finalize", "cmd=finalize_ack rc=0"),
-        ("cmd=make_coffee", "cmd=make_coffee_result rc=-1 msg=unknown_command"),
-    ],
-)
-def test_every_question_has_its_answer(joined: Any, said: str, heard: str) -> None:
+@cases
+def test_every_question_has_its_answer(joined: Any, case: Case) -> None:
     _, ranks = joined(2)
-    assert ranks[0].ask(said) == heard
+    case.answered(ranks[0].ask(case.request))
 
 
 def test_all_ranks_of_a_world_share_one_name_that_no_other_world_has(joined: Any) -> None:

@@ -23,6 +23,7 @@ from harness.running.status import RunStatus, find
 from harness.worker.agent.seating import Hosts
 from tests import made
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 
 @pytest.fixture
@@ -319,21 +320,15 @@ def test_whoever_leaves_reads_which_jobs_go_on_and_how_to_come_back(
     assert shown.replace(str(runs[0].folder.parent), "ALL") == f"interrupted by SIGTERM; {said}"
 
 
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
-        ("PartitionTimeLimit", "Slurm says PartitionTimeLimit; a shorter --time-limit may help"),
-        ("PartitionConfig", "Slurm says PartitionConfig; fewer --nodes or a shorter --time-limit may help"),
-        ("BadConstraints", "Slurm says BadConstraints"),
-    ],
-)
+@cases
 def test_a_job_that_could_never_start_says_what_may_help(
-    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, reason: str, said: str
+    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
     run = begun()
     monkeypatch.setattr(collect, "submitted_repeats", lambda folder: {1: "7"})
-    record = collect.collect(run, [JobState("7", NEVER, reason)])
-    assert record is not None and record.reason == f"job 7 could never start: {said}"
+    record = collect.collect(run, [JobState("7", NEVER, case.request)])
+    assert record is not None
+    case.answered(record.reason)
 
 
 def test_who_waits_hears_of_what_ends_from_then_on(begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:

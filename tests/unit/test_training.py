@@ -169,17 +169,11 @@ def test_the_last_checkpoint_of_a_run_directory_is_gone_on_from(run_dir: Path) -
     assert [one.epoch for one in earlier(spec(resume=str(newest), until=UNTIL))] == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"model": "pointwise"}, "of another model or optimizer"),
-        ({"training": {"epochs": 2}}, "2 epochs are done, of --epochs 2"),
-        ({"training": {"until": {"metric": "top1", "value": 0.5}}}, "--until was reached in epoch 1 already"),
-    ],
-)
-def test_a_checkpoint_that_does_not_fit_is_refused(run_dir: Path, change: dict[str, Any], complaint: str) -> None:
+@cases
+def test_a_checkpoint_that_does_not_fit_is_refused(run_dir: Path, case: Case) -> None:
+    change = eval(f"dict({case.request})")
     wanted = spec(resume=str(find_checkpoint(run_dir)), **change.pop("training", {})).model_copy(update=change)
-    with pytest.raises(InvalidInput, match=complaint):
+    with case.raises(InvalidInput, HERE=run_dir):
         earlier(wanted)
 
 
@@ -250,6 +244,5 @@ def test_a_record_that_was_tampered_with_is_refused(tmp_path: Path, case: Case) 
     assert changed != document
     file = tmp_path / TrainingRecord.file_name
     store(file, changed)
-    with pytest.raises(InvalidInput) as refused:
+    with case.raises(InvalidInput, FILE=file):
         TrainingRecord.read(file)
-    case.answered(refused.value, FILE=file)
