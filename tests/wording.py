@@ -10,6 +10,7 @@ writes today's answer wherever another one or none stands. Such a test fails all
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -81,6 +82,15 @@ def cases(test: Test) -> Test:
     found = list(_cases(file, test.__name__))
     assert found, f"{file} has no requests for {test.__name__}"
     return pytest.mark.parametrize("case", found, ids=[" ".join(case.request.split())[:60] for case in found])(test)
+
+
+def same_as_golden(name: str, text: str) -> None:
+    """Check a text against the file ``tests/unit/golden/NAME``, which is rewritten as answers are."""
+    golden = Path(__file__).parent / "unit" / "golden" / name
+    old = golden.read_text(encoding="utf-8") if golden.exists() else ""
+    if text != old and "HARNESS_REWRITE" in os.environ:
+        golden.write_text(text, encoding="utf-8")
+    assert text == old, "".join(difflib.unified_diff(old.splitlines(True), text.splitlines(True), name, "now"))
 
 
 def sections(file: Path) -> list[str]:

@@ -21,28 +21,20 @@ SETUPS: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("parameter_server", 2, {"ps": 2}),
     ("parameter_server", 4, {"ps": 3, "sync": "none"}),
 )
+SPEEDS = 20
 
 
-def save(
-    folder: Path,
-    count: int,
-    *,
-    steps: int = 1,
-    repeats: int = 2,
-    speeds: int = 20,
-    prefix: str = "run",
-) -> Path:
+def save(folder: Path, count: int, prefix: str = "run") -> Path:
     """Write ``count`` records below ``folder``, which is returned: setups in turn, a run every 10 minutes.
 
-    There are ``speeds`` different throughputs of each setup, by chance. A record is made, and checked, once for each;
+    There are ``SPEEDS`` different throughputs of each setup, by chance. A record is made, and checked, once for each;
     all its copies are valid, too, as no figure is changed. Ids begin with ``prefix``.
     """
-    texts = [_template(setup, speed, steps, repeats) for speed in range(speeds) for setup in SETUPS]
+    texts = [_template(*setup, speed) for speed in range(SPEEDS) for setup in SETUPS]
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(count)
     for number in range(count):
-        speed = chance.randrange(speeds)
-        raw, before, between, after = texts[speed * len(SETUPS) + number % len(SETUPS)]
+        raw, before, between, after = texts[chance.randrange(SPEEDS) * len(SETUPS) + number % len(SETUPS)]
         started = made.FIRST + timedelta(minutes=10 * number)
         name = f"{prefix}-{number:06}"
         run = folder / f"{number // 1000:03}" / name
@@ -53,11 +45,10 @@ def save(
     return folder
 
 
-def _template(setup: tuple[str, int, dict[str, Any]], speed: int, steps: int, repeats: int) -> tuple[str, ...]:
+def _template(backend: str, nodes: int, options: dict[str, Any], speed: int) -> tuple[str, ...]:
     """A raw file, and a record's JSON around its id and its start."""
-    backend, nodes, options = setup
-    images = [nodes * (100.0 + speed + repeat / 10) for repeat in range(repeats)]
-    record: Record = made.record(backend, nodes, images, steps=steps, **options)
+    images = [nodes * (100.0 + speed + repeat / 10) for repeat in range(2)]
+    record: Record = made.record(backend, nodes, images, steps=1, **options)
     with TemporaryDirectory() as folder:
         text = record.write(Path(folder)).read_text()
         raw = Path(folder, RAW).read_text()

@@ -20,9 +20,8 @@ from harness.running.run import Run
 from harness.worker.agent.seating import Hosts, host_file, seated
 from tests.conftest import Clock
 from tests.parity.conftest import WAYS
-from tests.wording import Case, cases
+from tests.wording import Case, cases, same_as_golden
 
-GOLDEN = Path(__file__).parent / "golden"
 DAINT = Place("daint", account="s123", time_limit="1h30m", output=Path("/scratch/runs"), port=20000)
 
 
@@ -92,21 +91,13 @@ def test_plan_host_file_and_script_are_as_they_were_when_somebody_last_looked(
     name: str, backend: str, nodes: int, options: dict[str, object]
 ) -> None:
     for ending, text in files(backend, nodes, options).items():
-        _same(GOLDEN / f"{name}.{ending}", text)
+        same_as_golden(f"{name}.{ending}", text)
 
 
 def test_plan_host_file_and_script_of_512_nodes_take_less_than_a_second(clock: Clock) -> None:
     began = time.process_time()
     files(*SERVERS_OF_512)
     clock("plan, host file and script of 512 nodes", time.process_time() - began, 1.0)
-
-
-def _same(golden: Path, text: str) -> None:
-    """To accept a change: remove the golden file, run the test twice, and read the difference."""
-    if not golden.exists():
-        golden.write_text(text)
-        pytest.fail(f"{golden} was missing and has been written: read it")
-    assert text == golden.read_text()
 
 
 def test_512_nodes_hold_a_worker_each_and_64_of_them_a_server_that_sees_no_gpu() -> None:

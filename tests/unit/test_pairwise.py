@@ -5,25 +5,7 @@ from __future__ import annotations
 import itertools
 
 from tests.faults.matrix import CHOICE, EVERY, FAULTS, LAUNCHERS, factors
-from tests.pairwise import combinations, cover, pairs
-
-
-def test_every_pair_occurs_and_few_combinations_are_needed() -> None:
-    every = combinations(range(10), range(6), range(3), possible=lambda *_: True)
-    chosen = cover(every)
-    assert set().union(*map(pairs, chosen)) == set().union(*map(pairs, every))
-    assert 60 <= len(chosen) <= 63  # no choice has fewer than ten times six
-    assert len(set(chosen)) == len(chosen) and set(chosen) <= set(every)
-    assert cover(every) == chosen
-
-
-def test_what_is_impossible_is_never_chosen_and_what_is_chosen_first_counts() -> None:
-    every = combinations("ab", "cd", "ef", possible=lambda one, two, _: (one, two) != ("a", "c"))
-    first = [("b", "d", "f")]
-    chosen = cover(every, first)
-    assert chosen[:1] == first
-    assert set().union(*map(pairs, chosen)) == set().union(*map(pairs, every))
-    assert not [values for values in chosen if values[:2] == ("a", "c")]
+from tests.pairwise import pairs
 
 
 def test_every_fault_meets_every_backend_framework_transport_launcher_and_victim() -> None:

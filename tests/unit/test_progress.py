@@ -1,4 +1,4 @@
-"""What people see of repeats that end: their img/s and the time that is left, on a terminal and in a file."""
+"""What people see of records that are read and of repeats that end, on a terminal and in a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.core.progress import ProgressLine
+from harness.cli import common
+from harness.core import progress
 from harness.core.spec import RunSpec
 from harness.errors import RunFailed
 from harness.launch.watch import Progress
@@ -21,9 +22,53 @@ from harness.running import request
 from harness.running.pace import Pace
 from harness.running.prepare import Place
 from harness.running.run import Run
-from tests.unit.test_reading import Terminal
 
 A, B, C = Path("a"), Path("b"), Path("c")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(patch: pytest.MonkeyPatch, stream: io.StringIO) -> io.StringIO:
+    """Let ``stream`` take what is shown, as often as there is something."""
+    patch.setattr(sys, "stderr", stream)
+    patch.setattr(progress, "REFRESH_S", 0.0)
+    return stream
+
+
+def test_a_person_sees_how_many_records_are_read_and_an_empty_line_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, told = shown(monkeypatch, Terminal()), common.reading()
+    told(3400, 100_000)
+    told(100_000, 100_000)
+    assert terminal.getvalue() == "\r\x1b[2Kreading 3,400 of 100,000 records\r\x1b[2K"
+
+
+def test_reading_that_takes_less_than_half_a_second_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    told = common.reading()
+    for done in range(25, 1000, 25):
+        told(done, 1000)
+    assert "reading" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("logged_s", "line"), [(60.0, ""), (0.0, "reading 1 of 2 records\n")])
+def test_a_file_or_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, logged_s: float, line: str) -> None:
+    monkeypatch.setattr(progress, "LOGGED_S", logged_s)
+    pipe, told = shown(monkeypatch, io.StringIO()), common.reading()
+    told(1, 2)
+    told(2, 2)
+    assert pipe.getvalue() == line
+
+
+def test_a_count_tells_its_speed_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, clock = shown(monkeypatch, Terminal()), iter([0.0, 0.0, 0.0, 10.0, 10.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    line = progress.CountLine("MB", 1_000_000)
+    line.count(0, 5_000_000)
+    line.count(2_000_000, 5_000_000)
+    assert terminal.getvalue().split("\x1b[2K")[1:] == ["0 of 5 MB\r", "2 of 5 MB, 0 MB/s, 15.0 s left"]
 
 
 def test_the_rest_takes_as_long_as_what_has_ended() -> None:
@@ -66,7 +111,7 @@ def test_of_two_trainings_each_epoch_has_its_line(monkeypatch: pytest.MonkeyPatc
 
 def test_progress_that_nobody_can_read_is_silent_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Path("/dev/full").open("w"))  # noqa: SIM115 - to close it is to write again
-    line = ProgressLine()
+    line = progress.ProgressLine()
     line.keep("one")
     line.show("two")
     line.clear()

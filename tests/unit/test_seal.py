@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +10,12 @@ from harness import results
 from harness.cli.answers import verified
 from harness.errors import InvalidInput
 from harness.records import measurement
-from harness.records.record import RAW, AnyRecord, sealed, search
+from harness.records.record import RAW, AnyRecord, sealed
 from harness.records.training import TrainingRecord
 from harness.results.result import of_training
 from tests import made
 from tests.conftest import Harness
-from tests.unit import many, test_training
+from tests.unit import test_training
 from tests.wording import Case, cases
 
 
@@ -128,36 +125,6 @@ def test_nothing_to_check_is_a_mistake_of_the_request(
     (tmp_path / "empty").mkdir()
     refused = harness("check", source)
     assert refused.code == 2 and refused.stderr.startswith(f"harness: {complaint}")
-
-
-# --- what it is good for --------------------------------------------------------------------------
-
-
-def cpu_s(*acts: Callable[[], object]) -> list[float]:
-    """Seconds of the processor that each takes, in turn; the best of ten, as the machine may be doing other things."""
-    best = [math.inf] * len(acts)
-    for _ in range(10):
-        for number, act in enumerate(acts):
-            started = time.process_time()
-            act()
-            best[number] = min(best[number], time.process_time() - started)
-    return best
-
-
-@pytest.mark.alone  # beside others the ratio of 10 was 5.6 once
-def test_figures_are_read_many_times_faster_than_a_record_is_verified(tmp_path: Path) -> None:
-    """Ratios in one run, with room for a busy machine: on an idle one they are 3, 7 and 4."""
-    folder = many.save(tmp_path / "runs", 1000)
-    files = [Path(file) for file in search(folder, ["record.json"])][:200]
-    results.load([folder])
-    verifying_s, reading_s, figures_s, loading_s = cpu_s(
-        lambda: [measurement.Record.read(file, believing_seals=False) for file in files],
-        lambda: [measurement.Record.read(file) for file in files],
-        lambda: [measurement.Record.read(file, figures=True) for file in files],
-        lambda: results.load([folder]),
-    )
-    ratios = [verifying_s / other for other in (reading_s, figures_s, loading_s / 5)]
-    assert ratios[0] > 2 and ratios[1] > 3 and ratios[2] > 2, ratios
 
 
 @cases
