@@ -13,8 +13,8 @@ GPU_PYTHON ?= python3
 # Small enough for a laptop: the point is the comparison, not the figures. On a machine that does other things too, compute
 # threads that wait by spinning (OpenMP's default, right for a cluster's nodes) lose most of their time; passive ones do not.
 SMALL := --device cpu --nodes 1,2 --model resnet50 --batch-size 4 --image-size 64 --warmup 3 --steps 20 --repeats 3
-QUICK := --backends parameter_server,pytorch
-FULL  := --backends parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo,jax,caffe2:mpi,caffe2:gloo
+QUICK := --backend parameter_server,pytorch
+FULL  := --backend parameter_server,distributed_replicated,multi_worker_mirrored,horovod:tensorflow:mpi,horovod:torch:mpi,horovod:torch:gloo,pytorch:mpi,pytorch:gloo,jax,caffe2:mpi,caffe2:gloo
 
 # A machine with two cores is half idle while one test runs: most wait for processes that start, for Slurm or for a time limit.
 # Tests that are about time on the clock have the machine to themselves afterwards.
@@ -28,11 +28,11 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: quick-environments  ## install what is missing, compare parameter_server and pytorch on 1 and 2 nodes, print the table, write a report
-	OMP_WAIT_POLICY=PASSIVE $(HARNESS) measure $(QUICK) $(SMALL) --output $(RUNS)/quick
+	OMP_WAIT_POLICY=PASSIVE $(HARNESS) run $(QUICK) $(SMALL) --output $(RUNS)/quick
 	@$(HARNESS) report $(RUNS)/quick --output $(RUNS)/report.html
 
 compare: environments  ## the same with seven backends (compiles Horovod the first time: minutes)
-	OMP_WAIT_POLICY=PASSIVE $(HARNESS) measure $(FULL) $(SMALL) --output $(RUNS)/full
+	OMP_WAIT_POLICY=PASSIVE $(HARNESS) run $(FULL) $(SMALL) --output $(RUNS)/full
 	@$(HARNESS) report $(RUNS)/full --output $(RUNS)/report.html
 
 TEST_NEEDS := environments mpi-packages browser-packages

@@ -5,23 +5,22 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 """
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas
 
-from harness import kernels
 from harness.analysis import regression
 from harness.analysis import verdict as verdicts
 from harness.analysis.verdict import Verdict
 from harness.core import backend as backends
 from harness.core.plan import LaunchPlan
-from harness.core.program import OF_PROGRAM, UNUSED, program_spec
-from harness.core.spec import COMPOSED, KernelSizes, RunSpec
-from harness.core.text import did_you_mean
+from harness.core.spec import KernelSizes
+from harness.core.subject import TRAINING, Subject
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction import forecast
@@ -33,8 +32,8 @@ from harness.results import sources
 from harness.results.result import Result
 from harness.results.selection import Selected, at_time
 from harness.running import sides
-from harness.running.prepare import Place, said, site_of_runs
-from harness.running.request import carry_out
+from harness.running.prepare import Place, site_of_runs
+from harness.running.request import Outcome, carry_out
 from harness.sites import config
 from harness.sites import site as sites
 
@@ -45,29 +44,28 @@ OF_COMMAND = {"preflight", "compare_synthetic", "job_option", "no_wait", "no_sub
 
 
 def run(
-    backend: str,
+    backend: str | Sequence[str],
     *,
     nodes: int | Sequence[int] = 1,
     site: str | None = None,
     output: str | Path | None = None,
     **fields: Any,
 ) -> pandas.DataFrame:
-    """Measure one backend, on one number of nodes or on several with their repeats in turn: ``harness run``.
+    """Measure a backend on a number of nodes, or several of both with their repeats in turn: ``harness run``.
 
-    ``fields`` are the options of ``harness run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``,
-    ``transport="mpi"``, ``ps=2``. Those that say where are ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``,
-    ``port``,
-    ``environment`` and ``force``; the records keep the ``tag``. Without a ``site`` it is the one that the command would
-    take (``HARNESS_SITE``, your config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an
-    ``output`` or an ``account`` your config's count. Where there is a batch system it waits for the jobs.
+    A ``backend`` may have its framework and its transport, as in ``"horovod:torch:gloo"``; ``"all"`` is every one. With
+    several libraries of ``mpi``, what goes over MPI is measured under each. ``fields`` are the other options of ``harness
+    run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``, ``transport="mpi"``, ``ps=2``. Those that
+    say where are ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``, ``port``, ``environment`` and ``force``;
+    the records keep the ``tag``. Without a ``site`` it is the one that the command would take (``HARNESS_SITE``, your
+    config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an ``output`` or an ``account``
+    your config's count. Where there is a batch system it waits for the jobs.
 
     Returns one row per repeat: the columns ``backend``, ``framework``, ``transport``, ``model``, ``nodes``, ``workers``,
     ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
     ``record`` (the path of the record that holds it).
     """
-    place, options = _place(site, output, fields)
-    outcome = carry_out([_spec(backend, size, options) for size in _sizes(nodes)], place)
-    outcome.check()
+    outcome = _measured(TRAINING, site, output, fields | {"backend": backend, "nodes": _sizes(nodes)})
     rows = []
     for planned, record in zip(outcome.runs, outcome.records, strict=True):
         assert isinstance(record, Record) and record.derived
@@ -81,7 +79,7 @@ def run(
 
 def kernel(
     name: str,
-    backend: str,
+    backend: str | Sequence[str],
     *,
     nodes: int | Sequence[int] = 1,
     sizes: Sequence[int] | None = None,
@@ -89,17 +87,13 @@ def kernel(
     output: str | Path | None = None,
     **fields: Any,
 ) -> pandas.DataFrame:
-    """Measure what a transport does by itself, on one number of nodes or on several with their repeats in turn: ``harness
-    kernel``.
+    """Measure what a transport does by itself: ``harness kernel``.
 
     ``sizes`` are bytes of a message or, of a kernel that computes, numbers or rows; by default the kernel's own. All
-    else is as in ``run``. Returns one row per size and number of nodes, as ``load_kernels`` does.
+    else is as in ``run``. Returns one row per size of each run, as ``load_kernels`` does.
     """
-    wanted, of_kernel = kernels.specification(name), _kernel(name, sizes)
-    place, options = _place(site, output, fields)
-    specs = [_spec(backend, size, options, **wanted.protocol, kernel=of_kernel) for size in _sizes(nodes)]
-    outcome = carry_out(specs, place)
-    outcome.check()
+    subject = Subject(KernelSizes.of(name, sizes))
+    outcome = _measured(subject, site, output, fields | {"backend": backend, "nodes": _sizes(nodes)})
     return load_kernels(*(planned.record_file for planned in outcome.runs))
 
 
@@ -130,23 +124,13 @@ def ab(
     """
     place, options = _place(site, output, fields)
     comparison = checked(sides.Comparison, {"schema": "harness.ab/1", "a": a, "b": b, "difference": difference})
-    if command and (backend or kernel):
-        raise InvalidInput(f"command={command}: is a program of your own; leave out backend and kernel")
-    more: dict[str, Any] = {}
-    if kernel:
-        more = {**sides.protocol_of(kernel), "kernel": _kernel(kernel, sizes)}
-
-    def spec(own: Mapping[str, str]) -> RunSpec:
-        chosen: dict[str, Any] = {"backend": backend, "nodes": nodes, **options, **own}
-        if command:
-            _known(options, (RunSpec.model_fields.keys() - COMPOSED - {*UNUSED}) | OF_PROGRAM, "launch")
-            return program_spec(command, Path.cwd(), chosen)
-        if (name := chosen.pop("backend")) is None:
-            raise InvalidInput("backend is required; see `harness list backends`")
-        return _spec(name, chosen.pop("nodes"), chosen, **more)
-
-    folder, known = sides.new_folder(place.folder), sides.options_of(bool(command), bool(kernel))
-    both = sides.both(comparison, known, spec, place, folder)
+    if sizes is not None and not kernel:
+        raise InvalidInput("sizes: are for kernels; give kernel=NAME")
+    subject = Subject(KernelSizes.of(kernel, sizes) if kernel else None, tuple(command))
+    options |= {"backend": backend, "nodes": nodes}
+    subject.check(name for name, value in options.items() if value is not None)
+    folder = sides.new_folder(place.folder)
+    both = sides.both(comparison, subject, options, place, folder)
     runs = [side.run for side in both.values()]
     with sides.laid_out(folder, comparison, both):
         outcome = carry_out(runs, place)
@@ -174,8 +158,9 @@ def ab(
 
 def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any) -> LaunchPlan:
     """Every process that ``run`` would start, without starting any: ``harness run --dry-run``."""
-    place, options = _place(site, None, fields, dry_run=True)
-    return place.prepare(_spec(backend, nodes, options)).plan
+    place, options = _place(site, None, fields | {"backend": backend, "nodes": nodes}, dry_run=True)
+    TRAINING.check(options)
+    return place.prepare(TRAINING.spec(options, place.device(options.get("device")))).plan
 
 
 def load(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
@@ -263,10 +248,10 @@ def predict(
     """Predict throughput on so many ``nodes``: ``harness predict``.
 
     Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker, or its
-    record) with the ``network`` (its line rate in bytes/s, or what ``harness network`` has measured) or the ``throughput``
-    of a node (bytes/s). ``ps`` is the number of parameter servers, by default the best one. ``fields`` are ``model``,
-    ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device`` and the backend's own options; the first
-    four and ``device`` are by default those of the results.
+    record) with the ``network`` (its line rate in bytes/s, or what ``harness kernel network`` has measured) or the
+    ``throughput`` of a node (bytes/s). ``ps`` is the number of parameter servers, by default the best one. ``fields`` are
+    ``model``, ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device`` and the backend's own
+    options; the first four and ``device`` are by default those of the results.
 
     Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread),
@@ -278,7 +263,9 @@ def predict(
         raise InvalidInput(f"ps={ps!r}: must be a whole number or 'best'")
     counts = None if ps is None or isinstance(ps, str) else [ps]
     given = {"site": site, "sources": results, "single": single, "network": network, "throughput": throughput}
-    what, basis = asked(lambda more: _spec(backend, 1, more | fields), fields | given, lambda names: _loaded(*names))
+    TRAINING.check(fields)
+    described = {"backend": backend} | fields
+    what, basis = asked(lambda more: TRAINING.spec(more | described), fields | given, lambda names: _loaded(*names))
     predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     columns += ["two_lines_s", "extrapolates"]
@@ -302,27 +289,6 @@ def _share(name: str, value: float, zero: bool = False) -> float:
     return value
 
 
-def _spec(backend: str, nodes: int, fields: dict[str, Any], **more: Any) -> RunSpec:
-    """The spec of a training or, where ``more`` has a kernel, of that."""
-    known = {*RunSpec.model_fields, *backends.option_owners()} - COMPOSED
-    command = "run"
-    if "kernel" in more:
-        known, command = known - backends.unused_by_kernels(), "kernel"
-    _known(fields, known, command)
-    (spec,) = backends.specs_for([{"backend": backend, "nodes": nodes}], fields, **more)
-    return spec
-
-
-def _known(fields: Iterable[str], known: Collection[str], command: str) -> None:
-    """Raise InvalidInput for one of ``fields`` that is not ``known``; the ``command`` lists those that are."""
-    for name in fields:
-        if name in OF_COMMAND:
-            raise InvalidInput(f"'{name}' is an option of the command `harness run` only, not of Python's functions")
-        if name not in known:
-            instead = did_you_mean(name, known) or f"`harness {command} --help` lists the options"
-            raise InvalidInput(f"unknown field '{name}'; {instead}")
-
-
 def _by_field(given: Mapping[str, Any]) -> dict[str, Any]:
     """What is ``given`` by the names of fields, which may also be called what the command line calls them."""
     names = {"env": "environment"} | backends.option_fields()
@@ -336,26 +302,27 @@ def _by_field(given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _kernel(name: str, sizes: Sequence[int] | None) -> KernelSizes:
-    """A kernel with ``sizes``, by default its own. Raises InvalidInput."""
-    usual = kernels.specification(name).usual
-    return checked(KernelSizes, {"name": name, "sizes": usual if sizes is None else tuple(sizes)})
-
-
 def _place(
     site: str | None, output: str | Path | None, fields: dict[str, Any], dry_run: bool = False
 ) -> tuple[Place, dict[str, Any]]:
     """Where it runs, and the fields that say something else, by the names that a spec has for them."""
-    fields = _by_field(fields)
-    given = {name: fields[name] for name in OF_PLACE if name in fields}
+    options = _by_field(fields)
+    if strange := sorted(OF_COMMAND & options.keys()):
+        raise InvalidInput(f"'{strange[0]}' is an option of the command `harness run` only, not of Python's functions")
+    given = {name: options.pop(name) for name in OF_PLACE if name in options}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
-    name, why = site_of_runs(site)
-    profile = sites.find(name) if name else None
-    if profile and why and profile.scheduler != "local":
-        print(f"harness: {said(profile, why, HERE)}", file=sys.stderr)
+    name = site_of_runs(site, None, partial(print, file=sys.stderr), HERE)
     defaults = config.read()
-    if profile and profile.queued and "account" in defaults:
+    if name and "account" in defaults and sites.find(name).queued:
         given.setdefault("account", str(defaults["account"]))
     folder = config.output(defaults) if output is None else Path(output)
-    place = Place(site=name, output=folder, dry_run=dry_run, **given)
-    return place, {name: value for name, value in fields.items() if name not in OF_PLACE}
+    return Place(site=name, output=folder, dry_run=dry_run, **given), options
+
+
+def _measured(subject: Subject, site: str | None, output: str | Path | None, fields: dict[str, Any]) -> Outcome:
+    """The runs that measure the ``subject``, and their records. Raises InvalidInput; RunFailed for one without a number."""
+    place, options = _place(site, output, fields)
+    subject.check(options)
+    outcome = carry_out(subject.specs(options, place.device(options.get("device")), **subject.protocol), place)
+    outcome.check()
+    return outcome

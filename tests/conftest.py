@@ -249,7 +249,7 @@ Harness = Callable[..., Finished]
 
 
 # Commands that start processes and handle signals, unless they only show what they would do.
-STARTING = ("run", "measure", "train", "study", "kernel", "split", "env", "data", "launch", "ab")
+STARTING = ("run", "train", "study", "kernel", "split", "env", "data", "launch", "ab")
 
 
 @pytest.fixture

@@ -95,10 +95,9 @@ def command_path(arguments: Sequence[str]) -> str:
     path, context = ["harness"], click.Context(cli)
     command: click.Command = cli
     for name in arguments:
-        known = RENAMED.get(name, name)
-        if not isinstance(command, click.Group) or not (next_command := command.get_command(context, known)):
+        if not isinstance(command, click.Group) or not (next_command := command.get_command(context, name)):
             break
-        path.append(known)
+        path.append(name)
         command = next_command
     return " ".join(path)
 
@@ -107,11 +106,9 @@ def command_path(arguments: Sequence[str]) -> str:
 # it does, for `harness --help`.
 COMMANDS = {
     "Measure": {
-        "run": ("runs.run", "Measure one backend: img/s with its confidence interval"),
-        "measure": ("runs.measure", "Measure several backends at several sizes, in turn"),
+        "run": ("runs.run", "Measure backends: img/s with its confidence interval"),
         "ab": ("ab.ab", "Say which of two sides is faster, in turn on the same nodes"),
-        "kernel": ("kernels.kernel", "Measure what a transport, or what computes, does by itself"),
-        "network": ("kernels.network", "Compare the transports here: latency and bandwidth of each"),
+        "kernel": ("kernels.kernel", "Measure what a transport does by itself, or compare all of them"),
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
         "train": ("runs.train", "Train to an accuracy, and print the time that took"),
         "launch": ("launching.launch", "Start your own distributed program as ours are started"),
@@ -144,7 +141,6 @@ COMMANDS = {
     },
 }
 ALL = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
-RENAMED = {"compare-backends": "measure", "compare": "regression"}  # names of before 0.1.0, to go with 0.2.0
 
 
 class Commands(click.Group):
@@ -163,16 +159,12 @@ class Commands(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` begin with. An old name gets a hint, one that does not exist the nearest that does."""
-        name, *rest = args
-        if name in RENAMED:
-            if not context.resilient_parsing:  # a shell completes a line
-                click.echo(f"harness: `{name}` is now `{RENAMED[name]}`; the old name will go in 0.2.0", err=True)
-            name = RENAMED[name]
+        """The command that ``args`` begin with. For one that does not exist the nearest that does is named."""
+        name = args[0]
         if name not in ALL and not name.startswith("-"):
             meant = did_you_mean(name, ALL)
             raise click.UsageError(f"there is no command {name!r}{meant and f'; {meant}'}", context)
-        return super().resolve_command(context, [name, *rest])
+        return super().resolve_command(context, args)
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands, without loading them."""

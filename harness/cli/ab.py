@@ -14,15 +14,14 @@ import click
 from harness import kernels
 from harness.analysis.ab import Noise
 from harness.cli.common import PATH, SHARE, completing
-from harness.cli.config import of_config
+from harness.cli.config import names_of_config, of_config
 from harness.cli.kernels import BYTES, SIZE, kernel_of
-from harness.cli.launching import program_options, without_config
-from harness.cli.options import COMPLETED, WRITTEN, MeasuringCommand, grouped, option, place_of, spec_of, spec_options
+from harness.cli.launching import program_options
+from harness.cli.options import COMPLETED, WRITTEN, MeasuringCommand, grouped, option, place_of, spec_options
 from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out
 from harness.core import backend as backends
-from harness.core.program import OF_PROGRAM, UNUSED, program_spec
-from harness.core.spec import RunSpec
-from harness.core.validation import option_name
+from harness.core.program import OF_PROGRAM
+from harness.core.subject import TRAINING, Subject
 from harness.errors import HarnessError, InvalidInput
 from harness.records.record import AnyRecord
 from harness.report.text import ab as texts
@@ -128,14 +127,13 @@ def ab(
         return
     if not (a or b):
         raise InvalidInput("--b is required: KEY=VALUE that sets B apart from A, such as --b transport=mpi")
-    _refuse_strangers(command, kernel, given)
+    subject = _subject(command, kernel, given)
     place, as_json = place_of(given), given["as_json"]
     comparison = Comparison(schema="harness.ab/1", a=a or "", b=b or "", difference=difference)
     if command and of_config("environment"):  # which is for backends
         place = replace(place, environment=None)
-    spec = _specs(command, kernel, given)
-    folder, known = sides.new_folder(place.folder), sides.options_of(bool(command), bool(kernel))
-    both = sides.both(comparison, known, spec, place, folder)
+    folder = sides.new_folder(place.folder)
+    both = sides.both(comparison, subject, given, place, folder, names_of_config(given))
     runs = [side.run for side in both.values()]
     repeats = runs[0].spec.repeats
 
@@ -165,38 +163,16 @@ def ab(
         click.echo(f"when they have ended: harness collect {folder}; harness ab --of {folder}")
 
 
-def _refuse_strangers(command: Sequence[str], kernel: str | None, given: Mapping[str, object]) -> None:
-    """Raise InvalidInput for an option that is not for what is measured: a program, a kernel or a training."""
-    unfit = f"--kernel {kernel}" if kernel else "--preflight" if given["preflight"] else ""
-    if command and unfit:
-        raise InvalidInput(f"{unfit}: is for backends; leave it out, or the command")
-    owners = backends.option_owners().keys()
-    if command:
-        whose = dict.fromkeys({*UNUSED, *owners} - OF_PROGRAM, "backends, not for a program")
-    else:
-        of_program = OF_PROGRAM - owners - RunSpec.model_fields.keys()
-        whose = dict.fromkeys(of_program, "a program of your own, which comes after --")
-    if kernel:
-        whose |= dict.fromkeys(backends.unused_by_kernels(), "trainings, not for a kernel")
-    else:
-        whose |= dict.fromkeys(("bytes", "size"), "kernels; give --kernel NAME")
-    for name, value in given.items():
-        if name in whose and value is not None and not of_config(name):
-            raise InvalidInput(f"{option_name(name)}: is for {whose[name]}")
-
-
-def _specs(
-    command: Sequence[str], kernel: str | None, given: dict[str, object]
-) -> Callable[[Mapping[str, str]], RunSpec]:
-    """What makes the spec of a side from its own options. Raises InvalidInput."""
-    if command:
-        common = without_config(given)
-        return lambda own: program_spec(command, Path.cwd(), common | dict(own))
-    if not kernel:
-        return lambda own: spec_of(given, own)
-    of_kernel, protocol = kernel_of(kernel, given), sides.protocol_of(kernel)
-    fitting = given | dict.fromkeys(backends.unused_by_kernels() & given.keys())  # of the config
-    return lambda own: spec_of(fitting, own, **protocol, kernel=of_kernel)
+def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, Any]) -> Subject:
+    """What is measured. Raises InvalidInput for an option that is not for it."""
+    if command and given["preflight"]:
+        raise InvalidInput("--preflight: is for backends; leave it out, or the command")
+    if not kernel and (sizes := next((name for name in ("bytes", "size") if given[name]), None)):
+        raise InvalidInput(f"--{sizes}: is for kernels; give --kernel NAME")
+    subject = Subject(kernel_of(kernel, given) if kernel else None, command)
+    fields = {*TRAINING.names.values(), *OF_PROGRAM} & given.keys()
+    subject.check(name for name in given if name in fields and given[name] is not None and not of_config(name))
+    return subject
 
 
 def _tell(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord], as_json: bool) -> None:

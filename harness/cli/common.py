@@ -282,26 +282,24 @@ def _tell_left_out(different: list[str]) -> None:
         click.echo(f"{plural(len(different), 'record')} {verb} left out: {named}", err=True)
 
 
-def any_of(sources: Sequence[str], selected: Selected | None = None) -> list[Result]:
-    """The results of ``sources``, of any kind and status. Raises InvalidInput if there are none.
+def any_of(sources: Sequence[str], selected: Selected | None = None, training: bool = False) -> list[Result]:
+    """The results of ``sources``, of any kind and status. Raises InvalidInput if there are none, or no ``training``.
 
-    What is read of several times with the same ``selected`` is read once.
+    What is read of several times with the same ``selected`` is read once, and may be nothing.
     """
     from harness.results.sources import check_any, load
 
     results = load(sources, reading(), leave_out(), selected)
     if selected is None:
-        check_any(results, sources)
+        check_any(results, sources, training)
     return results
 
 
 def some_of(sources: Sequence[str]) -> list[Result]:
     """The trainings of ``sources``, of any status. Raises InvalidInput if there are none."""
-    from harness.results.sources import check_any, load, trainings
+    from harness.results.sources import trainings
 
-    results = load(sources, reading(), leave_out())
-    check_any(results, sources, training=True)
-    return trainings(results)
+    return trainings(any_of(sources, training=True))
 
 
 def tables(results: Sequence[Result], baseline: int | None = None, of_2017: bool = False, written: str = "text") -> str:

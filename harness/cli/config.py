@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import ParsedText, numbers
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
 from harness.core.text import did_you_mean
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 # Options that are for one command, never for all. What --mpi says most runs have no use for, and refuse.
 ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit", "everything", "a", "b", "of", "kernel", "mpi")
 FOR_JOBS = ("account", "job_options", "time_limit", "jobs")
-NODES = ParsedText(numbers)
 # Options of commands that measure, by their names in the config: what each command adds when its module is loaded.
 OPTIONS: dict[str, click.Option] = {}
 
@@ -63,7 +61,8 @@ def _checked(name: str, value: object, option: click.Option) -> object:
     try:
         if not isinstance(option.type, click.Path):  # which need not be there yet
             option.type_cast_value(click.Context(click.Command("config")), written)
-        _check_field(str(option.name), written)
+        if option.type is click.STRING:  # any other has checked it
+            _check_field(str(option.name), written)
     except click.ClickException as error:
         raise InvalidInput(f"{file.path()}: {name}: {error.message}") from None
     except InvalidInput as error:
@@ -73,9 +72,7 @@ def _checked(name: str, value: object, option: click.Option) -> object:
 
 def _check_field(name: str, value: object) -> None:
     """Raise InvalidInput if ``name`` is a field of a spec or of backends' options and ``value`` is none for it."""
-    if name == "nodes":  # a comparison takes several
-        NODES.convert(value, OPTIONS[name], None)
-    elif name in RunSpec.model_fields:
+    if name in RunSpec.model_fields:
         checked(RunSpec, {"backend": backends.names()[0], name: value})
     refusals = []
     owners = backends.option_owners().get(name, [])
@@ -88,16 +85,6 @@ def _check_field(name: str, value: object) -> None:
         raise refusals[0]
 
 
-def without_strangers(given: Mapping[str, object], chosen: Iterable[str]) -> dict[str, object]:
-    """``given`` less those options of the config that are of other backends than the ``chosen`` ones."""
-    strange = {
-        name
-        for name, owners in backends.option_owners().items()
-        if of_config(name) and {each.replace("-", "_") for each in chosen}.isdisjoint(owners)
-    }
-    return {name: None if name in strange else value for name, value in given.items()}
-
-
 def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, Any]:
     """``given`` less those options of the config that say nothing about ``site`` (None: this machine)."""
     misplaced = {"environ", "hosts", *FOR_JOBS}
@@ -108,6 +95,11 @@ def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, 
     return {
         name: nothing.get(name) if name in misplaced and of_config(name) else value for name, value in given.items()
     }
+
+
+def names_of_config(given: Iterable[str]) -> set[str]:
+    """The options among those ``given`` whose values are from the config."""
+    return {name for name in given if of_config(name)}
 
 
 def of_config(name: str) -> bool:

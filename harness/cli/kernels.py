@@ -1,25 +1,26 @@
-"""Measuring kernels: what a transport does by itself."""
+"""Measuring kernels: what a transport, or several beside each other, do by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
+from itertools import chain, product
 from typing import Any
 
 import click
 
 from harness import kernels
 from harness.cli.common import ParsedText, completing
-from harness.cli.config import of_config, without_strangers
-from harness.cli.options import MeasuringCommand, grouped, option, place_of, spec_of, spec_options
-from harness.cli.runs import RUNNING, UNDER_EACH, backends_option, carried_out
+from harness.cli.config import names_of_config, of_config
+from harness.cli.options import MeasuringCommand, grouped, option, place_of, spec_options, specs_of
+from harness.cli.runs import RUNNING, measure, several_of_each
 from harness.core import backend as backends
-from harness.core.spec import KernelSizes
+from harness.core.spec import KernelSizes, RunSpec
+from harness.core.subject import Subject, check_mpi
 from harness.core.text import LARGEST_SIZE, listed, sizes
-from harness.core.validation import checked
 from harness.errors import InvalidInput
-from harness.records.kernel import KernelRecord
 from harness.report.text import kernels as texts
+from harness.report.text import outcomes
+from harness.running.prepare import Place
 
 BYTES = option(
     "--bytes",
@@ -37,32 +38,41 @@ SIZE = option(
 )
 
 
-OF_KERNELS = partial(spec_options, wanted=lambda backend: backend.kernels, emulated=False)
-FEW: dict[str, Any] = {"nodes": 2, "steps": 50, "repeats": 3}  # of each transport, as they are many
+NETWORK = "network"  # in place of a kernel: several of them over every transport
+FEW: dict[str, Any] = {"steps": 50, "repeats": 3}  # of each transport, as they are many
 OF_NETWORK = sizes("1KiB..64MiB")
-PAIRS = kernels.specification("pairs")
-OF_PAIRS = KernelSizes(name="pairs", sizes=PAIRS.usual)
 OF_SERVERS = ("incast", "outcast")
-SAID_BY_ALL = ("pingpong", "allreduce", *OF_SERVERS)  # what `harness network` measures, where a transport has it
+COMPARED = ("pingpong", "allreduce", *OF_SERVERS)  # of each transport that has it
 
 
-def kernel_of(name: str, given: dict[str, object]) -> KernelSizes:
-    """The kernel with its sizes, which are taken from what is ``given``, or with its usual ones. Raises InvalidInput."""
-    wanted = kernels.specification(name)
-    in_bytes, in_numbers = given.pop("bytes"), given.pop("size")
-    chosen, other, wrong = (in_bytes, in_numbers, "size") if wanted.in_bytes else (in_numbers, in_bytes, "bytes")
-    if other and not of_config(wrong):
-        raise InvalidInput(f"--{wrong} is not for {name}: its sizes are given with {wanted.option}")
-    return checked(KernelSizes, {"name": name, "sizes": chosen or wanted.usual})
+def kernel_of(name: str, given: dict[str, Any]) -> KernelSizes:
+    """The kernel of this name with the sizes that are ``given``, by default its usual ones. Raises InvalidInput."""
+    return KernelSizes.of(name, _sizes(name, kernels.specification(name).option, given))
+
+
+def _sizes(name: str, fitting: str, given: dict[str, Any]) -> tuple[int, ...] | None:
+    """The sizes that the ``fitting`` option gives. Raises InvalidInput if the other one is given, but not in the config."""
+    for option_name in ("bytes", "size"):
+        if f"--{option_name}" != fitting and given[option_name] and not of_config(option_name):
+            raise InvalidInput(f"--{option_name} is not for {name}: its sizes are given with {fitting}")
+    in_fitting: tuple[int, ...] | None = given[fitting.removeprefix("--")]
+    return in_fitting
 
 
 @click.command(
     "kernel",
     cls=MeasuringCommand,
     params=[
-        click.Argument(["name"], metavar="KERNEL", shell_complete=completing(kernels.names)),
+        click.Argument(
+            ["name"], metavar="KERNEL|network", shell_complete=completing(lambda: [*kernels.names(), NETWORK])
+        ),
+        *several_of_each("every one that has the kernel, over every transport", "1; of network 2"),
         *grouped("What to measure", BYTES, SIZE),
-        *OF_KERNELS(backends.unused_by_kernels()),
+        *spec_options(
+            {*backends.unused_by_kernels(), "backend", "nodes", "mpi"},
+            wanted=lambda backend: backend.kernels,
+            emulated=False,
+        ),
         *RUNNING,
     ],
 )
@@ -72,67 +82,47 @@ def kernel(name: str, **given: Any) -> None:
     Prints latency (median, 99th percentile) and bandwidth, or Gflop/s, for each size, and writes a record. A wrong result
     has no number.
 
+    With `network` in place of a KERNEL all transports are compared, 50 steps of 3 repeats each: a ping-pong between the
+    first and the last node, where a backend has one, an allreduce among all, and what all send to one parameter server or
+    to one on every node, and read from there. Over one transport, MPI's if there is one, each node is paired with each
+    other one: slow nodes and links are named. `harness predict --network` starts from the records.
+
     `harness kernel allreduce --backend pytorch --transport mpi --nodes 2 --bytes 1KiB..1MiB`
 
-    `harness kernel cg --backend mpi4py --nodes 2 --size 1024..4096`
+    `harness kernel cg --backend mpi4py,horovod:torch --nodes 2 --size 1024..4096`
+
+    `harness kernel network --nodes 4 --site mycluster`
     """
-    spec = spec_of(given, **kernels.specification(name).protocol, kernel=kernel_of(name, given))
-    outcome = carried_out([spec], place_of(given), given)
-    outcome.check()
-    for record, run in zip(outcome.records, outcome.runs, strict=False):
-        assert isinstance(record, KernelRecord)
-        click.echo(record.to_json() if given["as_json"] else texts.kernel(record, run.record_file))
+    place = place_of(given)
+    if name == NETWORK:
+        specs, table = _of_network(given, place), texts.network
+    else:
+        specs, table = specs_of(given, place, Subject(kernel_of(name, given))), outcomes.comparison_of_kernels
+    measure(specs, place, given, texts.kernel, lambda records: f"{table(records)}\n")
 
 
-@click.command(
-    "network",
-    cls=MeasuringCommand,
-    params=[
-        backends_option("every backend that has kernels, over every transport"),
-        *grouped("What to measure", BYTES),
-        *grouped("What to measure", UNDER_EACH),
-        *OF_KERNELS({*backends.unused_by_kernels(), "backend", "framework", "transport", "mpi"}, FEW),
-        *RUNNING,
-    ],
-)
-def network(**given: Any) -> None:
-    """Compare what carries gradients here: latency and bandwidth of every transport, repeats interleaved.
-
-    A ping-pong between the first and the last node, where a backend has one, an allreduce among all, and what all send to
-    one parameter server or to one on every node, and read from there. Over one transport, MPI's if there is one, each node
-    is paired with each other one: slow nodes and links are named. `harness predict --network` starts from the records.
-
-    `harness network --nodes 4 --site mycluster`
-    """
-    place, named, wanted = place_of(given), given.pop("backends"), given.pop("bytes") or OF_NETWORK
-    libraries, device = given.pop("mpi"), place.device(given["device"] or "auto")
-    chosen = backends.contenders(named, device, lambda backend: backend.kernels)
-    having = {name: [one for one in chosen if name in backends.backend(one["backend"]).kernels] for name in SAID_BY_ALL}
-    without = [one["backend"] for one in chosen if not any(one in those for those in having.values())]
-    if named and without:
-        raise InvalidInput(f"--backends {without[0]}: it has no {listed(SAID_BY_ALL, 'and no')} (docs/kernels.md)")
-    fitting = without_strangers(given, [one["backend"] for one in chosen])
-    one_and_all = dict.fromkeys((1, fitting.get("nodes") or FEW["nodes"]))
-    servers = [fitting["ps"]] if fitting.get("ps") else list(one_and_all)
-    specs_for = partial(backends.specs_for, among=chosen)
-    specs = [
-        spec
-        for name, those in having.items()
-        if those
-        for ps in (servers if name in OF_SERVERS else [fitting.get("ps")])
-        for spec in specs_for(those, fitting | {"ps": ps}, kernel=KernelSizes(name=name, sizes=wanted), **FEW)
-    ]
-    specs += specs_for(_comparing_nodes(chosen), fitting, **FEW | dict(PAIRS.protocol), kernel=OF_PAIRS)
-    outcome = carried_out(backends.under_each(specs, libraries, device), place, given)
-    records = [record for record in outcome.records if isinstance(record, KernelRecord)]
-    if records and given["as_json"]:
-        click.echo("[" + ",".join(record.to_json() for record in records) + "]")
-    elif records:
-        click.echo(f"{texts.network(records)}\n\nrecords: {place.folder}/*/kernel.json")
-    outcome.check()
-
-
-def _comparing_nodes(chosen: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Of what was chosen, what each node is to be paired with each other one over: one of them, MPI before others."""
-    having = [each for each in chosen if "pairs" in backends.backend(each["backend"]).kernels]
-    return sorted(having, key=lambda each: each.get("transport") != "mpi")[:1]
+def _of_network(given: dict[str, Any], place: Place) -> list[RunSpec]:
+    """The specs that compare the transports of the backends that are ``given``, by default of all. Raises InvalidInput."""
+    names, device = given["backend"] or [backends.EVERY], place.device(given["device"])
+    in_bytes = _sizes(NETWORK, "--bytes", given) or OF_NETWORK
+    chosen = backends.contenders(names, device, lambda backend: backend.kernels)
+    typed = {name for name, value in given.items() if value is not None} - names_of_config(given)
+    backends.check_owners(typed, [contender["backend"] for contender in chosen])
+    of_kernels = {
+        kernel: [":".join(each.values()) for each in chosen if kernel in backends.backend(each["backend"]).kernels]
+        for kernel in (*COMPARED, "pairs")
+    }
+    # Each node is paired with each other one over one transport only, MPI's before others.
+    of_kernels["pairs"] = sorted(of_kernels["pairs"], key=lambda name: not name.endswith(":mpi"))[:1]
+    without = {":".join(each.values()) for each in chosen} - {*chain(*of_kernels.values())}
+    if without and names != [backends.EVERY]:
+        raise InvalidInput(f"--backend {min(without)}: it has no {listed(COMPARED, 'and no')} (docs/kernels.md)")
+    specs: list[RunSpec] = []
+    for (kernel, having), nodes in product(of_kernels.items(), given["nodes"] or [2]):
+        subject = Subject(KernelSizes.of(kernel, in_bytes if kernel in COMPARED else None))
+        one_and_all = dict.fromkeys((1, nodes)) if kernel in OF_SERVERS else [None]
+        for ps in [given["ps"]] if given["ps"] else one_and_all:
+            options = given | {"backend": having, "nodes": nodes, "ps": ps}
+            specs += subject.specs(options, device, {*backends.option_owners(), "mpi"}, **FEW | subject.protocol)
+    check_mpi(specs, given["mpi"] or ())
+    return specs

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from harness.cli.config import of_config
-from harness.cli.options import MeasuringCommand, field_options, grouped, place_of, spec_options
-from harness.cli.runs import RUNNING, carried_out
-from harness.core.program import OF_PROGRAM, UNUSED, program_spec
+from harness.cli.options import MeasuringCommand, field_options, grouped, place_of, spec_options, specs_of
+from harness.cli.runs import RUNNING, measure
+from harness.core.program import OF_PROGRAM, UNUSED
 from harness.core.spec import Program
-from harness.records.launch import LaunchRecord
+from harness.core.subject import Subject
 from harness.report.text import launches
 
 
@@ -24,11 +21,6 @@ def program_options(*left_out: str) -> list[click.Option]:
 
 
 DEFAULTS = {"repeats": 1}
-
-
-def without_config(given: Mapping[str, object]) -> dict[str, object]:
-    """``given`` less what the config has for backends' options of the same names as a program's."""
-    return {name: None if name in Program.model_fields and of_config(name) else value for name, value in given.items()}
 
 
 @click.command(
@@ -54,12 +46,5 @@ def launch(command: tuple[str, ...], **given: Any) -> None:
 
     `harness launch --nodes 2 --pattern 'total images/sec: ([0-9.]+)' -- python train.py --lr 0.1`
     """
-    spec = program_spec(command, Path.cwd(), without_config(given), **DEFAULTS)
-    outcome = carried_out([spec], place_of(given), given)
-    for record, run in zip(outcome.records, outcome.runs, strict=False):
-        assert isinstance(record, LaunchRecord)
-        if given["as_json"]:
-            click.echo(record.to_json())
-        elif record.status == "completed":
-            click.echo(launches.summary(record, run.record_file))
-    outcome.check()
+    place = place_of(given)
+    measure(specs_of(given, place, Subject(command=command), **DEFAULTS), place, given, launches.summary)

@@ -17,10 +17,11 @@ from harness.cli.common import PATH, TEXT, completing
 from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.plan import LAST_PORT
-from harness.core.spec import COMPOSED, DEVICES, EMULATED, MPI_LIBRARIES, RunSpec
+from harness.core.spec import COMPOSED, DEVICES, EMULATED, MPI_LIBRARIES, RunSpec, variant_of
+from harness.core.subject import TRAINING, Subject
 from harness.core.validation import option_name
 from harness.errors import InvalidInput
-from harness.running.prepare import Place, said, site_of_runs
+from harness.running.prepare import Place, site_of_runs
 from harness.sites import site as sites
 from harness.sites.config import path as config_path
 
@@ -144,11 +145,9 @@ def place_of(given: Mapping[str, Any], studys_site: str | None = None) -> Place:
     A site that was neither typed nor the study's is said on stderr. Raises InvalidInput.
     """
     typed = None if config.of_config("site") else given["site"]
-    name, why = site_of_runs(typed, studys_site)
-    site = sites.find(name) if name else None
-    if site and why and site.scheduler != "local" and not given.get("quiet"):
-        click.echo(f"harness: {said(site, why)}", err=True)
-    fitting = config.without_misplaced(given, site) | {"site": name}
+    tell = (lambda line: None) if given.get("quiet") else partial(click.echo, err=True)
+    name = site_of_runs(typed, studys_site, tell)
+    fitting = config.without_misplaced(given, sites.find(name) if name else None) | {"site": name}
     return Place(**{field.name: fitting[field.name] for field in fields(Place) if field.name in fitting})
 
 
@@ -191,18 +190,15 @@ def field_options(
     return [_field_option(name, info, written=written.get(name)) for name, info in model.model_fields.items()]
 
 
-def spec_of(given: Mapping[str, Any], settings: Mapping[str, str] | None = None, /, **more: Any) -> RunSpec:
-    """The spec of a run of one backend; ``settings`` take precedence, ``more`` fields are the command's.
+def specs_of(given: Mapping[str, Any], place: Place, subject: Subject = TRAINING, **usual: Any) -> list[RunSpec]:
+    """The specs of what a command measures at a place; ``usual`` fields are the command's. Raises InvalidInput."""
+    optional = config.names_of_config(given)
+    return subject.specs(given, place.device(given["device"]), optional, **subject.protocol | usual)
 
-    Raises InvalidInput.
-    """
-    settings = dict(settings or {})
-    chosen = settings.get("backend", given["backend"])
-    if chosen is None:
-        raise InvalidInput("--backend is required; see `harness list backends`")
-    fitting = config.without_strangers(given, [chosen]) | settings
-    (spec,) = backends.specs_for([{"backend": chosen}], fitting, **more)
-    return spec
+
+def spec_of(given: Mapping[str, Any], **usual: Any) -> RunSpec:
+    """The spec of a training, wherever it is; ``usual`` fields are the command's. Raises InvalidInput."""
+    return TRAINING.spec(given, variant_of(given["device"]), config.names_of_config(given), **usual)
 
 
 def _field_option(

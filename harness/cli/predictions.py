@@ -97,9 +97,9 @@ FORWARD_SHARE = option(
     "SHARE",
     click.FloatRange(0.05, 0.95),
 )
-NETWORK = "its line rate, such as 9.5GB/s, or what `harness network` has measured; with --single instead of results"
+NETWORK = "its line rate, such as 9.5GB/s, or what `harness kernel network` measured; with --single instead of results"
 SINGLE = ParsedText(_or_records(positive, "the record of a run on one worker"))
-LINE_OR_KERNELS = ParsedText(_or_records(_rate, "a folder with what `harness network` has measured"))
+LINE_OR_KERNELS = ParsedText(_or_records(_rate, "a folder with what `harness kernel network` has measured"))
 START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),

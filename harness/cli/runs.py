@@ -1,4 +1,4 @@
-"""Measuring and training: run, measure, train; and status, collect and cancel for runs on a cluster."""
+"""Measuring and training: run and train; and status, collect and cancel for runs on a cluster."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,6 @@ from harness.cli.common import (
     share,
     signals_interrupt,
 )
-from harness.cli.config import without_strangers
 from harness.cli.options import (
     COMPLETED,
     HOW_TO_RUN,
@@ -38,13 +37,13 @@ from harness.cli.options import (
     place_of,
     spec_of,
     spec_options,
+    specs_of,
 )
-from harness.core import backend
+from harness.core import backend as backends
 from harness.core.spec import MPI_LIBRARIES, SYNTHETIC, Accuracy, RunSpec, Training
 from harness.core.validation import checked
 from harness.errors import InvalidInput, RunFailed
 from harness.records.measurement import Record
-from harness.records.training import TrainingRecord
 from harness.report.text import launches, outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
@@ -118,95 +117,119 @@ def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
     return "\n\n".join([*outcome.scripts, *(plans.plan(run, everything) for run in outcome.runs)])
 
 
+def measure(
+    specs: Sequence[RunSpec],
+    place: Place,
+    given: dict[str, Any],
+    in_full: Callable[[Any, Path], str],
+    table: Callable[[Sequence[Any]], str] | None = None,
+) -> None:
+    """Carry out ``specs`` and print their records: a single one ``in_full``, several as a ``table``, or their JSON.
+
+    Raises RunFailed for the first run that does not have what was wanted; the others are printed before.
+    """
+    outcome = carried_out(specs, place, given)
+    records, first = outcome.records, outcome.runs[0]
+    if records and given["as_json"]:
+        texts = [record.to_json() for record in records]
+        click.echo(texts[0] if len(texts) == 1 else f"[{','.join(texts)}]")
+    elif len(records) > 1 and table:
+        click.echo(f"{table(records)}\nrecords: {place.folder}/*/{first.record_file.name}")
+    elif records and records[0].status == "completed":
+        click.echo(in_full(records[0], first.record_file))
+    outcome.check()
+
+
 CHECKED_BEFORE = grouped(
     "How to run", flag("--preflight", "before, in the same job, check each node and each pair, and name what is slow")
 )
+
+
+def several_of_each(every: str, nodes: str = "1") -> list[click.Option]:
+    """Options for backends, numbers of nodes and MPI libraries, which are measured in turn.
+
+    ``every`` says which backends ``all`` are, ``nodes`` how many are usual.
+    """
+    return grouped(
+        "What to measure",
+        option(
+            "--backend",
+            f"backends, each with :FRAMEWORK and :TRANSPORT if wanted; all: {every}; see `harness list backends`",
+            "A,B:C,…",
+            ParsedText(partial(parts, example=",".join(backends.names()))),
+            shell_complete=completing(backends.names),
+        ),
+        option(
+            "--nodes",
+            f"nodes with workers: 2, or 1,2,4, or 1..8 (doubling), or 1..4+1 (1, 2, 3, 4)  [default: {nodes}]",
+            "SIZES",
+            ParsedText(numbers),
+        ),
+        option(
+            "--mpi",
+            "the MPI library, where MPI carries something; of several each is measured  [default: that of the environment]",
+            "A,B,…",
+            ParsedText(partial(parts, example=",".join(MPI_LIBRARIES))),
+            shell_complete=completing(COMPLETED["mpi"]),
+        ),
+    )
+
+
 BOTH = "measure on synthetic images too, repeats interleaved, and say what those of --data cost"
-COMPARE_SYNTHETIC = grouped("What to measure", flag("--compare-synthetic", BOTH))
+COMPARE_SYNTHETIC = flag("--compare-synthetic", BOTH)
 
 
 @click.command(
     "run",
     cls=MeasuringCommand,
-    params=[*spec_options(), *COMPARE_SYNTHETIC, *WHERE_TO_RUN, *HOW_TO_RUN, *CHECKED_BEFORE, *IN_FULL],
+    params=[
+        *several_of_each("every backend on each framework over each transport"),
+        *spec_options(leave_out=("backend", "nodes", "mpi")),
+        *grouped("What to measure", COMPARE_SYNTHETIC),
+        *RUNNING,
+        *CHECKED_BEFORE,
+    ],
 )
 def run(**given: Any) -> None:
-    """Measure one backend: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
+    """Measure backends: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
 
     Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
-    """
-    specs = [spec_of(given)]
-    if given["compare_synthetic"]:
-        if specs[0].data == SYNTHETIC:
-            raise InvalidInput(
-                "--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones"
-            )
-        specs.append(specs[0].model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"}))
-    outcome = carried_out(specs, place_of(given), given)
-    outcome.check()
-    records = [record for record in outcome.records if isinstance(record, Record)]
-    files = [str(run.record_file) for run in outcome.runs]
-    if len(records) == 2:
-        real, synthetic = records
-        overhead = io_overhead(real, synthetic)
-        if given["as_json"]:
-            documents = {"real": json.loads(real.to_json()), "synthetic": json.loads(synthetic.to_json())}
-            click.echo(json.dumps(documents | {"io_overhead": asdict(overhead)}))
-            return
-        click.echo(outcomes.io_overhead(overhead, synthetic, files[1]))
-    if records:
-        click.echo(records[0].to_json() if given["as_json"] else outcomes.summary(records[0], files[0]))
+    Several backends, sizes or MPI libraries are measured with their repeats interleaved, and printed as one table.
 
+    `harness run --backend parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
 
-BACKENDS = ParsedText(partial(parts, example=",".join(backend.names())))
-
-
-def backends_option(default: str) -> click.Option:
-    explained = f"backends, each with :FRAMEWORK and :TRANSPORT if wanted  [default: {default}]"
-    return option("--backends", explained, "A,B:C,…", BACKENDS, shell_complete=completing(backend.names))
-
-
-SEVERAL_NODES = option(
-    "--nodes", "2, or 1,2,4, or 1..8 (doubling), or 1..4+1 (1, 2, 3, 4)", "SIZES", ParsedText(numbers), default="1,2"
-)
-UNDER_EACH = option(
-    "--mpi",
-    "MPI libraries: what goes over MPI is measured under each  [default: that of the environment]",
-    "A,B,…",
-    ParsedText(partial(parts, example=",".join(MPI_LIBRARIES))),
-    shell_complete=completing(COMPLETED["mpi"]),
-)
-COMPARED = grouped(
-    "What to compare", backends_option("every backend, framework and transport"), SEVERAL_NODES, UNDER_EACH
-)
-
-
-@click.command(
-    "measure",
-    cls=MeasuringCommand,
-    params=[*COMPARED, *spec_options(leave_out=("backend", "nodes", "mpi")), *RUNNING],
-)
-def measure(backends: list[str] | None, nodes: list[int], mpi: list[str] | None, **given: Any) -> None:
-    """Measure several backends at several sizes, repeats interleaved, and print one table.
-
-    `harness measure --backends parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
-
-    `harness measure --backends pytorch:mpi,horovod:torch:mpi --mpi mpich,intel --nodes 2`
+    `harness run --backend pytorch:mpi,horovod:torch:mpi --mpi mpich,intel --nodes 2`
     """
     place = place_of(given)
-    device = place.device(given["device"] or "auto")
-    chosen = backend.contenders(backends, device)
-    sized = [contender | {"nodes": size} for contender in chosen for size in nodes]
-    fitting = without_strangers(given, [contender["backend"] for contender in chosen])
-    specs = backend.under_each(backend.specs_for(sized, fitting), mpi, device)
-    outcome = carried_out(specs, place, given)
-    records = [record for record in outcome.records if isinstance(record, Record)]
-    if records and given["as_json"]:
-        click.echo("[" + ",".join(record.to_json() for record in records) + "]")
-    elif records:
-        click.echo(outcomes.comparison(records))
-        click.echo(f"\n{plans.equal_terms(records[0].spec)}\nrecords: {place.folder}/*/record.json")
+    specs = specs_of(given, place)
+    if given["compare_synthetic"]:
+        _compare_synthetic(specs, place, given)
+        return
+    measure(specs, place, given, outcomes.summary, outcomes.measured)
+
+
+def _compare_synthetic(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> None:
+    """Measure a run on its images and on synthetic ones, and print what the images cost. Raises InvalidInput, RunFailed."""
+    if len(specs) > 1:
+        raise InvalidInput("--compare-synthetic: is for one backend on one number of nodes")
+    (spec,) = specs
+    if spec.data == SYNTHETIC:
+        raise InvalidInput("--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones")
+    on_synthetic = spec.model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"})
+    outcome = carried_out([spec, on_synthetic], place, given)
     outcome.check()
+    if not outcome.records:
+        return
+    real, synthetic = outcome.records
+    assert isinstance(real, Record) and isinstance(synthetic, Record)
+    overhead = io_overhead(real, synthetic)
+    if given["as_json"]:
+        documents = {"real": json.loads(real.to_json()), "synthetic": json.loads(synthetic.to_json())}
+        click.echo(json.dumps(documents | {"io_overhead": asdict(overhead)}))
+        return
+    of_real, of_synthetic = (run.record_file for run in outcome.runs)
+    click.echo(outcomes.io_overhead(overhead, synthetic, of_synthetic))
+    click.echo(outcomes.summary(real, of_real))
 
 
 def _accuracy(text: str) -> Accuracy:
@@ -256,14 +279,7 @@ def train(**given: Any) -> None:
     fields = {name: given[name] for name in Training.model_fields if given[name] is not None}
     how = checked(Training, {"validation": given["data"]} | fields)
     spec = spec_of(given, **TRAINING_DEFAULTS, repeats=1, training=how)
-    outcome = carried_out([spec], place_of(given), given)
-    for record, run in zip(outcome.records, outcome.runs, strict=False):
-        assert isinstance(record, TrainingRecord)
-        if record.status == "completed":
-            click.echo(record.to_json() if given["as_json"] else outcomes.training(record, run.record_file))
-        if record.problem:
-            error, way = failed(record, run.folder), run.continuation()
-            raise type(error)(f"{error}\n{way}" if way and record.status != "completed" else str(error))
+    measure([spec], place_of(given), given, outcomes.training)
 
 
 RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=ANY_PATH)
@@ -313,7 +329,7 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
     _print_status(collected, as_json)
     for each in collected:
         if each.record and each.record.problem:
-            raise failed(each.record, each.run.folder)
+            raise failed(each.record, each.run)
         if each.problem:
             raise RunFailed(f"{each.run.folder}: {each.problem}")
 

@@ -27,7 +27,7 @@ EXAMPLE = """\
 site = "mycluster:gpu"        # where runs take place; "local" is this machine
 account = "s123"
 output = "$SCRATCH/runs"      # the folder for run directories
-batch-size = 32               # and any other option of `harness run`, measure and train
+batch-size = 32               # and any other option of `harness run` and train
 """
 
 

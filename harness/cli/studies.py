@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -29,13 +29,16 @@ WHICH_POINTS = grouped(
 )
 
 
-def _place_options(*names: str) -> list[click.Parameter]:
-    return [FILE, *(option for option in (*WHERE_TO_RUN, *HOW_TO_RUN) if option.name in names)]
-
-
 @click.group()
 def study() -> None:
     """Measure a matrix of runs that a file describes; whatever is interrupted goes on where it was."""
+
+
+def _of_file(name: str, short_help: str, *options: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command for the study in a file, with those of the options that say where it is."""
+    names = ("site", "environ", "output", *options)
+    params = [FILE, *(option for option in (*WHERE_TO_RUN, *HOW_TO_RUN) if option.name in names)]
+    return study.command(name, short_help=short_help, cls=MeasuringCommand, params=params)
 
 
 @study.command(
@@ -98,12 +101,7 @@ def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
     click.echo(json.dumps([point.as_dict() for point in points]) if as_json else text)
 
 
-@study.command(
-    "status",
-    short_help="Show how far the points are; --watch follows them",
-    cls=MeasuringCommand,
-    params=_place_options("site", "environ", "output", "as_json"),
-)
+@_of_file("status", "Show how far the points are; --watch follows them", "as_json")
 @WATCH
 def study_status(watch: bool, as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
@@ -115,12 +113,7 @@ def study_status(watch: bool, as_json: bool, **given: Any) -> None:
     _print(points, as_json, outcomes.study(points))
 
 
-@study.command(
-    "collect",
-    short_help="Make the records of points whose jobs have ended",
-    cls=MeasuringCommand,
-    params=_place_options("site", "environ", "output", "as_json"),
-)
+@_of_file("collect", "Make the records of points whose jobs have ended", "as_json")
 def study_collect(as_json: bool, **given: Any) -> None:
     """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
     campaign = Campaign(*_described(given))
@@ -131,12 +124,7 @@ def study_collect(as_json: bool, **given: Any) -> None:
         raise error
 
 
-@study.command(
-    "cancel",
-    short_help="Cancel all jobs of the study",
-    cls=MeasuringCommand,
-    params=_place_options("site", "environ", "output"),
-)
+@_of_file("cancel", "Cancel all jobs of the study")
 def study_cancel(**given: Any) -> None:
     """Cancel all jobs of the study FILE. What is measured already is kept."""
     print_cancelled(Campaign(*_described(given)).cancel())

@@ -7,7 +7,7 @@ theirs through the entry point group ``harness.backends``.
 
 import importlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,6 +32,7 @@ from harness.core.validation import option_name
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput, error_in_one_line
 
+EVERY = "all"  # in place of the names of backends
 Role = Literal["worker", "ps"]
 
 # On which side of the suite's question a backend is: do MPI-based toolkits scale better than parameter servers? A
@@ -231,67 +232,24 @@ def _chosen(model: type[Frozen], values: Mapping[str, object]) -> dict[str, obje
     return {name: value for name, value in values.items() if name not in known or value != known[name].default}
 
 
-def specs_for(
-    chosen: Sequence[Mapping[str, Any]],
-    given: Mapping[str, object],
-    among: Sequence[Mapping[str, Any]] | None = None,
-    **more: Any,
-) -> list[RunSpec]:
-    """A spec for each of ``chosen``, which are fields of a spec with at least the backend, with what is ``given`` for all.
-
-    A backend's option is for those that have it, and refused if none has it of ``chosen``, or of those ``among`` which they
-    were chosen. What is None counts as left out, and then there may be ``more``. Raises InvalidInput.
-    """
-    options: dict[str, dict[str, object]] = {fields["backend"].replace("-", "_"): {} for fields in chosen}
-    everyone = {fields["backend"].replace("-", "_") for fields in among or chosen}
+def check_owners(options: Iterable[str], chosen: Collection[str], optional: Collection[str] = ()) -> None:
+    """Raise InvalidInput for a backend's option that none of the ``chosen`` backends has, unless it is ``optional``."""
     for name, owners in option_owners().items():
-        if given.get(name) is None:
-            continue
-        if everyone.isdisjoint(owners):
-            raise InvalidInput(
-                f"{option_name(name)} is an option of {', '.join(owners)}, not of {', '.join(sorted(everyone))}"
-            )
-        for owner in options.keys() & set(owners):
-            options[owner][name] = given[name]
-    common = {name: value for name, value in given.items() if name in RunSpec.model_fields and value is not None}
-    return [
-        RunSpec.validated(**more | common | {**fields, "options": options[fields["backend"].replace("-", "_")]})
-        for fields in chosen
-    ]
-
-
-def under_each(specs: Sequence[RunSpec], libraries: Sequence[str] | None, device: str) -> list[RunSpec]:
-    """``specs``, each that goes over MPI between ``device``s once with each of the ``libraries``, the others as they are.
-
-    Raises InvalidInput for libraries that are unknown, named twice, or of use to nobody.
-    """
-    if not libraries:
-        return list(specs)
-    if len(set(libraries)) < len(libraries):
-        raise InvalidInput(f"--mpi {','.join(libraries)}: a library is there twice")
-    every: list[RunSpec] = []
-    for spec in specs:
-        if backend(spec.backend).carries_over_mpi(spec.transport, device):
-            fields = {name: getattr(spec, name) for name in spec.model_fields_set}
-            every += [RunSpec.validated(**fields | {"mpi": library}) for library in libraries]
-        else:
-            every.append(spec)
-    if not any(spec.mpi for spec in every):
-        raise InvalidInput(
-            f"--mpi {','.join(libraries)}: nothing here goes over MPI; name a backend over mpi, or leave it out"
-        )
-    return every
+        if name in options and name not in optional and not {*owners} & {*chosen}:
+            others = ", ".join(sorted({*chosen}))
+            raise InvalidInput(f"{option_name(name)} is an option of {', '.join(owners)}, not of {others}")
 
 
 def contenders(
-    names: list[str] | None, device: str, wanted: Callable[[Backend], object] = lambda backend: backend.trains
+    names: Sequence[str], device: str, wanted: Callable[[Backend], object] = lambda backend: backend.trains
 ) -> list[dict[str, str]]:
     """What ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order, as fields of a spec.
 
-    Without names: every ``wanted`` backend, on each of its frameworks, over each transport there is between ``device``s
-    ("cpu" or "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named twice.
+    ``all`` is every ``wanted`` backend, on each of its frameworks, over each transport there is between ``device``s ("cpu"
+    or "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named twice, and for
+    what does not train on the ``device``.
     """
-    if names is None:
+    if [*names] == [EVERY]:
         return [
             {"backend": each.name, "framework": framework, "transport": transport}
             for each in working()
@@ -305,7 +263,7 @@ def contenders(
         named = backend(name)
         if device not in named.devices:
             raise InvalidInput(
-                f"--backends {text}: the device is {device}, and {named.name} trains on {', '.join(named.devices)} only"
+                f"--backend {text}: the device is {device}, and {named.name} trains on {', '.join(named.devices)} only"
             )
         transports = named.transports_on(device)
         kinds = dict.fromkeys(transports, "transport") | dict.fromkeys(named.frameworks, "framework")
@@ -313,14 +271,14 @@ def contenders(
         for qualifier in qualifiers:
             if (kind := kinds.get(qualifier)) is None:
                 raise InvalidInput(
-                    f"--backends {text}: '{qualifier}' is neither a framework ({', '.join(named.frameworks)}) nor, "
+                    f"--backend {text}: '{qualifier}' is neither a framework ({', '.join(named.frameworks)}) nor, "
                     f"between {device} devices, a transport ({', '.join(transports)}) of {named.name}"
                 )
             if kind in fields:
-                raise InvalidInput(f"--backends {text}: two {kind}s, {fields[kind]} and {qualifier}")
+                raise InvalidInput(f"--backend {text}: two {kind}s, {fields[kind]} and {qualifier}")
             fields[kind] = qualifier
         if fields in chosen:
-            raise InvalidInput(f"--backends: '{text}' is there twice")
+            raise InvalidInput(f"--backend: '{text}' is there twice")
         chosen.append(fields)
     return chosen
 

@@ -3,13 +3,10 @@
 It is no backend that measures: it is in no list of them, and nothing compares it with them.
 """
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.core.backend import Arrangement, Backend, Seat, backend, workers_and_servers
 from harness.core.spec import OF_STEPS, OF_TRAINING, Program, RunSpec
-from harness.core.validation import checked
 from harness.environments import EnvironmentSpec
 from harness.errors import InvalidInput
 
@@ -17,19 +14,6 @@ NAME = "launch"
 PROGRAM_MAIN = Path(__file__).parents[1] / "worker" / "program.py"
 UNUSED = (*OF_TRAINING, *OF_STEPS, "backend", "dilation", "bytes_scale")  # fields of a spec that it cannot be told
 OF_PROGRAM = Program.model_fields.keys() - {"command", "folder"}  # fields that are options
-
-
-def program_spec(command: Sequence[str], folder: Path, given: Mapping[str, Any], **more: Any) -> RunSpec:
-    """The spec of a program that is started in a folder. What is None is left out, and then there may be ``more``.
-
-    Raises InvalidInput.
-    """
-    known = {name: value for name, value in given.items() if value is not None}
-    fields = {name: known[name] for name in OF_PROGRAM if name in known}
-    program = checked(Program, fields | {"command": command, "folder": str(folder)})
-    own = {name: known[name] for name in RunSpec.model_fields if name in known and name not in UNUSED}
-    devices = {"devices_per_node": program.workers_per_node}
-    return RunSpec.validated(**more | devices | own, backend=NAME, program=program)
 
 
 def program_of(spec: RunSpec) -> Program:

@@ -63,7 +63,7 @@ def _known_device(value: str) -> str:
     return value
 
 
-def variant_of(device: str) -> Literal["cpu", "cuda"]:
+def variant_of(device: str | None) -> Literal["cpu", "cuda"]:
     """The kind of device that a framework is built for and started on: an emulated one is a process on CPUs."""
     return "cuda" if device == "cuda" else "cpu"
 
@@ -133,6 +133,12 @@ class KernelSizes(Frozen):
     def _known_kernel(cls, value: str) -> str:
         kernels.specification(value)
         return value
+
+    @classmethod
+    def of(cls, name: str, sizes: Sequence[int] | None = None) -> Self:
+        """The kernel of this name with ``sizes``, by default its usual ones. Raises InvalidInput."""
+        usual = kernels.specification(name).usual
+        return checked(cls, {"name": name, "sizes": usual if sizes is None else tuple(sizes)})
 
 
 class Program(Frozen):

@@ -44,7 +44,7 @@ def priors(
         if not runs:
             raise InvalidInput(
                 f"--network: no {name} over {transport} on several nodes is there; "
-                "`harness network --nodes 4 --output DIR` measures what a prediction needs"
+                "`harness kernel network --nodes 4 --output DIR` measures what a prediction needs"
             )
         chosen = backend if any(run.backend == backend for run in runs) else runs[0].backend
         measured.append([run for run in runs if run.backend == chosen])

@@ -22,11 +22,11 @@ from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
 from harness.running import collect, request
 from harness.running import status as statuses
-from harness.running.notes import LOCK, Entry, StudyNotes, is_locked, known_jobs, locked, submitted_repeats
+from harness.running.notes import Entry, StudyNotes, known_jobs, locked, submitted_repeats
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
 from harness.running.study import MAX_JOBS, Study, StudyPoint, labels
-from harness.worker.agent.seating import SUBMISSION
+from harness.worker.agent.seating import SPEC, SUBMISSION
 
 # "unfinished": whoever began it was killed before it was submitted, or before there was a record.
 PointState = Literal["new", "refused", "queued", "running", "ended", "unfinished", "completed", "failed", "interrupted"]
@@ -37,7 +37,7 @@ UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 @dataclass
 class PointStatus:
-    """How far a point is, and the repeats that have ended (on this machine: begun).
+    """How far a point is, and the repeats that have ended.
 
     ``tried`` is 0, or for the best number of parameter servers of those measured: how many there are.
     """
@@ -67,12 +67,24 @@ class PointStatus:
         """What was found, in a few words, or why nothing was."""
         return self.record.outcome if self.record and self.record.derived else self.reason
 
-    def submitted(self, status: statuses.RunStatus) -> None:
-        """Say how far the point is, whose run was submitted. What cannot be read has failed, and has no run to go on."""
-        self.run, self.repeats = status.run, status.done
+    def see(self, status: statuses.RunStatus, mine: bool) -> None:
+        """Say how far the point is, as its run is; ``mine`` says that this process is what is at work on the study.
+
+        What cannot be read has failed, and has no run to go on.
+        """
+        self.run, self.repeats, self.reason = status.run, status.done, ""
         self.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(status.run.folder))
         if status.problem:
             self.state, self.reason, self.run = "failed", status.problem, None
+            return
+        if status.record:
+            assert isinstance(status.record, RECORDS)  # a study has no trainings
+            self.record, self.state = status.record, status.record.status
+            self.reason = (status.record.reason or "").partition("\n")[0]
+            return
+        self.state = "unfinished"
+        if not status.run.submitted:
+            self.state = "running" if status.state == "running" and not mine else "unfinished"
             return
         wanted, refused = status.run.spec.repeats, self.entry.refused
         missing = sorted(set(range(1, wanted + 1)) - submitted_repeats(status.run.folder).keys())
@@ -80,7 +92,6 @@ class PointStatus:
             some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < wanted else ""
             self.state, self.reason = "refused", some + refused
             return
-        self.state = "unfinished"
         self.reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
         if not missing and status.state in ("queued", "running", "ended"):
             self.state = status.state
@@ -134,35 +145,22 @@ class Campaign:
         entries = [noted.get(point.id) or Entry(id=point.id, spec=point.spec.model_dump()) for point in self.points]
         entries += [entry for entry in self.notes.points if entry.id not in of_file]
         # The last run directory counts, but one that was noted and never made does not.
-        made = {entry.id: [path for name in entry.runs if (path := self.folder / name).is_dir()] for entry in entries}
+        made = {
+            entry.id: [path for name in entry.runs if ((path := self.folder / name) / SPEC).exists()]
+            for entry in entries
+        }
         folders = {key: paths[-1] for key, paths in made.items() if paths}
-        runs, unreadable = statuses.reopened(path for path in folders.values() if (path / SUBMISSION).exists())
-        submitted = dict(zip(runs, statuses.status(list(runs.values())), strict=True))
-        at_work = not self.mine and is_locked(self.folder / LOCK)
+        runs, unreadable = statuses.reopened(folders.values())
+        known = dict(zip(runs, statuses.status(list(runs.values())), strict=True))
         points = []
         for entry, label in zip(entries, labels([entry.spec for entry in entries]), strict=True):
             point = PointStatus(entry, label, entry.id in of_file, "refused" if entry.refused else "new", entry.refused)
             points.append(point)
-            if not (folder := folders.get(entry.id)):
-                continue
-            if reason := unreadable.get(folder):
-                point.state, point.reason = "failed", reason
-                continue
-            if status := submitted.get(folder):
-                point.submitted(status)
-                record = status.record
-            else:  # it is measured on this machine
-                point.state, point.reason = "running" if at_work else "unfinished", ""
-                point.repeats = len(list(folder.glob("repeat-*")))
-                try:
-                    record = next((kind.read(folder) for kind in RECORDS if (folder / kind.file_name).exists()), None)
-                except InvalidInput as error:
-                    point.state, point.reason = "failed", str(error)
-                    continue
-            if record:
-                assert isinstance(record, RECORDS)  # a study has no trainings
-                point.record, point.state = record, record.status
-                point.reason = (record.reason or "").partition("\n")[0]
+            folder = folders.get(entry.id)
+            if status := folder and known.get(folder):
+                point.see(status, self.mine)
+            elif folder:
+                point.state, point.reason = "failed", unreadable[folder]
         return with_best(points)
 
     def progress(self) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness import kernels
 from harness.analysis.slow import pairs
 from harness.core.backend import Backend, working
 from harness.core.spec import KernelSizes, RunSpec, variant_of
+from harness.core.subject import Subject
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord
@@ -31,21 +31,19 @@ def specs(spec: RunSpec, own: Backend, nodes: int) -> list[RunSpec]:
         raise InvalidInput(f"--preflight: --nodes {nodes} has nothing to compare with; give 2 or more")
     device = variant_of(spec.device)
     others = [each for each in working() if KERNEL in each.kernels and each is not own and device in each.devices]
-    ways = [(own.name, spec.transport, spec.mpi)] if KERNEL in own.kernels else []
-    ways += [(each.name, None, None) for each in others]
-    kernel = kernels.specification(KERNEL)
-    common = {
-        "kernel": KernelSizes(name=KERNEL, sizes=kernel.usual),
+    ways = [{"backend": own.name, "transport": spec.transport, "mpi": spec.mpi}] if KERNEL in own.kernels else []
+    options = {
         "nodes": nodes,
         "devices_per_node": spec.devices_per_node if device == "cuda" else 1,
         "device": spec.device,
         "threads": spec.threads,
         "timeout_s": min(spec.timeout_s, TIMEOUT_S),
-        **kernel.protocol,
     }
+    pairs_of_nodes = Subject(KernelSizes.of(KERNEL))
     return [
-        checked(RunSpec, {"backend": backend, "transport": transport, "mpi": library, **common})
-        for backend, transport, library in ways
+        checking
+        for way in [*ways, *({"backend": each.name} for each in others)]
+        for checking in pairs_of_nodes.specs(options | way, device, **pairs_of_nodes.protocol)
     ]
 
 

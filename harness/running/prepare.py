@@ -61,20 +61,22 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
     return None, ""
 
 
-def site_of_runs(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
-    """``chosen_site`` for what is to run now. Raises InvalidInput on a login node within an allocation."""
+def site_of_runs(
+    typed: str | None, studys: str | None, tell: Callable[[str], None], here: str = "--site local"
+) -> str | None:
+    """``chosen_site`` for what is to run now, None for this machine; ``tell`` gets a line about one that was not typed.
+
+    ``here`` is what a user types for this machine. Raises InvalidInput on a login node within an allocation.
+    """
     name, why = chosen_site(typed, studys)
     if name is None and "SLURM_JOB_ID" in os.environ and "SLURMD_NODENAME" not in os.environ:
         raise InvalidInput(
             f"this host, {socket.gethostname()}, is no node of the job {os.environ['SLURM_JOB_ID']}: start harness on one "
             "(srun --pty bash), or give --site NAME for a job of its own, or --site local to measure this host"
         )
-    return name, why
-
-
-def said(site: Site, why: str, here: str = "--site local") -> str:
-    """A line about a ``site`` that was not typed; ``here`` is what a user types for this machine."""
-    return f"runs at {site.name}: {why} ({here} is this machine)"
+    if name and why and (site := sites.find(name)).scheduler != "local":
+        tell(f"harness: runs at {site.name}: {why} ({here} is this machine)")
+    return name
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,9 @@ class Place:
             raise InvalidInput(f"--output {folder}: {there}: Not a directory")
         return folder
 
-    def device(self, wanted: str) -> str:
-        """ "cpu" or "cuda": what frameworks run on there if this is ``wanted``."""
-        if wanted != "auto":
+    def device(self, wanted: str | None) -> str:
+        """ "cpu" or "cuda": what frameworks run on there if this is ``wanted``, which may be left open."""
+        if wanted not in (None, "auto"):
             return variant_of(wanted)
         return "cuda" if (self.elsewhere.gpus_per_node if self.elsewhere else local.local_gpus()) else "cpu"
 
@@ -198,7 +200,7 @@ class Place:
         chosen = backend_of(spec)
         spec = with_options(spec, chosen)
         if spec.device == "auto":  # the same for any number of nodes, and refused where the GPUs are too few
-            device = self.device("auto") if "cuda" in chosen.devices else "cpu"
+            device = self.device(None) if "cuda" in chosen.devices else "cpu"
             spec = spec.model_copy(update={"device": device})
         seats = chosen.seats(spec)
         site = self._site_for(spec)

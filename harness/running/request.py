@@ -52,7 +52,7 @@ class Outcome:
         """Raise RunFailed for the first run that has no number."""
         for record, run in zip(self.records, self.runs, strict=False):
             if record.problem:
-                raise failed(record, run.folder)
+                raise failed(record, run)
 
 
 def carry_out(
@@ -90,10 +90,11 @@ def carry_out(
     return Outcome(runs, records, jobs=jobs)
 
 
-def failed(record: AnyRecord, folder: Path) -> RunFailed:
-    """The error for a run that does not have what was wanted; ``folder`` is its run directory."""
-    number = "" if record.status == "completed" else "no number; "
-    return RunFailed(f"{record.spec.backend}: {record.problem}\n{number}logs and record: {folder}")
+def failed(record: AnyRecord, run: Run) -> RunFailed:
+    """The error for a run that does not have what was wanted."""
+    number, way = ("", "") if record.status == "completed" else ("no number; ", run.continuation())
+    lines = [f"{record.spec.backend}: {record.problem}", f"{number}logs and record: {run.folder}", *filter(None, [way])]
+    return RunFailed("\n".join(lines))
 
 
 def in_turn(those: Sequence[Turn], number: int) -> Sequence[Turn]:

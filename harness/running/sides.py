@@ -10,7 +10,7 @@ import secrets
 import shutil
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,12 +19,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from harness import kernels
 from harness.analysis.ab import Noise, PairedVerdict, judge
 from harness.analysis.ratios import Sample
 from harness.core import backend as backends
-from harness.core.program import LAUNCHED, OF_PROGRAM, UNUSED, program_of
+from harness.core.program import LAUNCHED, program_of
 from harness.core.spec import RunSpec
+from harness.core.subject import Subject
 from harness.core.text import did_you_mean
 from harness.core.validation import option_name
 from harness.environments import pythons
@@ -44,6 +44,7 @@ from harness.worker import machine
 from harness.worker.agent.seating import SPEC
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
+REPEATS = 5  # of each side, also of a kernel whose usual number is one, which has no spread to judge by
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
 VARIABLE = re.compile(r"var:([A-Za-z_]\w*)")
 NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's rate
@@ -93,27 +94,11 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class PlannedSide:
-    """One side: what is written of it, what that means, and the run that measures it."""
+class Side:
+    """What sets a side apart, and the run that measures it."""
 
-    text: str
     settings: Settings
     run: Run
-
-
-def options_of(program: bool = False, kernel: bool = False) -> dict[str, str]:
-    """The fields of options that may set a side apart, by their names with ``_``: of a program, a kernel or a training."""
-    known = backends.option_fields()
-    if program:
-        of_runs = RunSpec.model_fields.keys() - UNUSED
-        return {name: own for name, own in known.items() if own in of_runs} | {name: name for name in OF_PROGRAM}
-    unused = backends.unused_by_kernels() if kernel else set()
-    return {name: own for name, own in known.items() if own not in unused}
-
-
-def protocol_of(kernel: str) -> dict[str, int]:
-    """What is usual for a kernel, but its repeats: one has no spread to judge by."""
-    return {name: value for name, value in kernels.specification(kernel).protocol.items() if name != "repeats"}
 
 
 def new_folder(output: Path) -> Path:
@@ -123,16 +108,18 @@ def new_folder(output: Path) -> Path:
 
 def both(
     comparison: "Comparison",
-    known: Mapping[str, str],
-    spec: Callable[[Mapping[str, str]], RunSpec],
+    subject: Subject,
+    options: Mapping[str, Any],
     place: Place,
     folder: Path,
-) -> dict[str, PlannedSide]:
-    """Both sides, planned; ``known`` are those of ``options_of``, and ``spec`` makes a side's from its options.
+    optional: Collection[str] = (),
+) -> dict[str, Side]:
+    """Both sides of what the ``subject`` is with these ``options``, planned.
 
     Raises InvalidInput that names the side, or if there is nothing to compare.
     """
-    found = {}
+    sides, device = dict[str, Side](), place.device(options.get("device"))
+    usual = subject.protocol | {"repeats": REPEATS}
     for name, text in (("a", comparison.a), ("b", comparison.b)):
         secret = next(filter(machine.SECRET.search, VARIABLE.findall(text)), None)
         if secret:  # its value is not repeated here
@@ -141,37 +128,33 @@ def both(
                 "pages: export it before, and both sides have it"
             )
         try:
-            settings = Settings.read(text, known)
-            found[name] = planned(text, settings, spec(settings.options), place, folder, name)
+            settings = Settings.read(text, subject.names)
+            of_side = {**options, **settings.options}
+            spec = subject.spec(of_side, device, {*optional} - settings.options.keys(), **usual)
+            environment = settings.environment or place.environment
+            if spec.program and environment:
+                spec, environment = in_environment(spec, environment), None
+            own_place = replace(place, environment=environment, variables=settings.variables)
+            sides[name] = Side(settings, own_place.prepare(spec, folder / name))
         except InvalidInput as error:
             raise InvalidInput(f"--{name} {text}: {error}" if text else str(error)) from None
-    check(found["a"], found["b"])
-    return found
+    check(sides["a"], sides["b"])
+    return sides
 
 
-def planned(text: str, settings: Settings, spec: RunSpec, place: Place, folder: Path, name: str) -> PlannedSide:
-    """The side ``name`` of the comparison in ``folder``, planned. Writes nothing. Raises InvalidInput."""
-    environment = settings.environment or place.environment
-    if spec.program and environment:
-        program = program_of(spec)
-        command = in_environment(program.command, environment)
-        spec = spec.model_copy(update={"program": program.model_copy(update={"command": command})})
-        environment = None
-    own = replace(place, environment=environment, variables=settings.variables)
-    return PlannedSide(text, settings, own.prepare(spec, folder / name))
-
-
-def in_environment(command: Sequence[str], environment: Path) -> tuple[str, ...]:
-    """A command whose first word that is a program of an environment (or ``python``) is that one. Raises InvalidInput."""
+def in_environment(spec: RunSpec, environment: Path) -> RunSpec:
+    """``spec`` with a program's first word that is one of an environment (or ``python``) replaced. Raises InvalidInput."""
+    program = program_of(spec)
     python = pythons.at(environment, LAUNCHED.environment("", "cpu"))
-    for number, word in enumerate(command):
+    for number, word in enumerate(program.command):
         own = python if re.fullmatch(r"python3?", word) else python.parent / word
         if "/" not in word and own.is_file():
-            return (*command[:number], str(own), *command[number + 1 :])
+            command = (*program.command[:number], str(own), *program.command[number + 1 :])
+            return spec.model_copy(update={"program": program.model_copy(update={"command": command})})
     raise InvalidInput(f"env={environment}: no word of the command is a program in {python.parent}")
 
 
-def check(a: PlannedSide, b: PlannedSide) -> None:
+def check(a: Side, b: Side) -> None:
     """See that there is something to compare, on the same nodes. Raises InvalidInput."""
     one, other = a.run, b.run
     if (one.spec, one.python, a.settings.variables) == (other.spec, other.python, b.settings.variables):
@@ -212,7 +195,7 @@ class Comparison(Notes):
 
 
 @contextmanager
-def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, PlannedSide]) -> Iterator[None]:
+def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, Side]) -> Iterator[None]:
     """The folder of a comparison, with what its runs, which the caller carries out, need besides their own.
 
     Nothing is left of it where no run has begun.
@@ -308,7 +291,7 @@ def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRec
     """What the records of A and B say, by size. Raises RunFailed for a side that has no number."""
     for record, run in zip(records, runs, strict=True):
         if record.problem:
-            raise failed(record, run.folder)
+            raise failed(record, run)
     a, b = map(rates, records)
     # A verdict takes what both sides have done in the same jobs, which are all that there are.
     jobs = []

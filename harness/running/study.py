@@ -19,11 +19,11 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
 from harness import kernels
 from harness.core import backend as backends
-from harness.core.backend import Backend
 from harness.core.plan import with_options
 from harness.core.spec import Frozen, KernelSizes, RunSpec, Underscored
+from harness.core.subject import Subject
 from harness.core.text import listed, sizes
-from harness.core.validation import checked, mistake
+from harness.core.validation import mistake
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
@@ -94,7 +94,8 @@ class Study(Frozen):
             where = f"matrix[{number}]"
             fields = self._with_sizes(where, common, self._fields(where, table))
             points += self._expanded(where, fields, table, device)
-        self._check_used("common", common, {point.spec.backend for point in points})
+        with self.complaints("common"):
+            backends.check_owners(common, {point.spec.backend for point in points})
         return points
 
     def complain(self, where: str, what: str) -> InvalidInput:
@@ -106,7 +107,7 @@ class Study(Frozen):
         try:
             yield
         except InvalidInput as error:
-            raise self.complain(where, str(error).removeprefix("--backends ")) from None
+            raise self.complain(where, str(error)) from None
 
     def _fields(self, where: str, table: Table) -> Table:
         """A table with the names that RunSpec and the backends have for its fields."""
@@ -127,74 +128,68 @@ class Study(Frozen):
             if "sizes" in own:
                 raise self.complain(f"{where}.sizes", "is for kernels, and there is no kernel")
             return fields
-        unused = backends.unused_by_kernels()
-        if strange := [name for name in own if name in unused]:
-            raise self.complain(f"{where}.{strange[0]}", "is for training, not for kernels")
         with self.complaints(f"{where}.kernel"):
-            of = {
-                name: kernels.specification(name) for name in (str(each).replace("-", "_") for each in fields["kernel"])
-            }
-        if wanted and len({each.in_bytes for each in of.values()}) > 1:
+            names = [str(each).replace("-", "_") for each in fields["kernel"]]
+            in_bytes = {kernels.specification(name).in_bytes for name in names}
+        if wanted and len(in_bytes) > 1:
             raise self.complain(
                 f"{where}.sizes",
-                f"those of {listed(of)} are not alike, bytes and numbers: give each kind its own table",
+                f"those of {listed(names)} are not alike, bytes and numbers: give each kind its own table",
             )
         with self.complaints(f"{where}.sizes"):
-            given = self._sizes(wanted) if wanted else ()
-            axis = [checked(KernelSizes, {"name": name, "sizes": given or each.usual}) for name, each in of.items()]
+            axis = [KernelSizes.of(name, _sizes(wanted) if wanted else None) for name in names]
+        with self.complaints(where):
+            Subject(axis[0]).check(own.keys() - {"kernel", "sizes"})
+        unused = backends.unused_by_kernels()
         return {name: values for name, values in fields.items() if name not in unused} | {"kernel": axis}
-
-    @staticmethod
-    def _sizes(wanted: Sequence[Any]) -> tuple[int, ...]:
-        try:
-            return sizes(",".join(map(str, wanted)))
-        except ValueError as error:
-            raise InvalidInput(str(error)) from None
 
     def _expanded(self, where: str, fields: Table, table: Table, device: Callable[[str], str]) -> Iterator[StudyPoint]:
         if "backend" not in fields:
             raise self.complain(f"{where}.backend", "is required")
         with self.complaints(f"{where}.backend"):
             chosen = [(str(text), backends.backend(str(text).partition(":")[0])) for text in fields["backend"]]
-        self._check_used(where, table, {backend.name for _, backend in chosen})
+        with self.complaints(where):
+            backends.check_owners(table, [backend.name for _, backend in chosen])
         for text, backend in chosen:
-            # A field that this backend does not have must not multiply its points.
-            own = (RunSpec.model_fields.keys() | backend.options.model_fields.keys()) - {"backend"}
+            # A field that this backend does not have must not multiply its points; libraries do if it goes over MPI.
+            own = (RunSpec.model_fields.keys() | backend.options.model_fields.keys()) - {"backend", "mpi"}
             axes = {name: values for name, values in fields.items() if name in own}
             for values in itertools.product(*axes.values()):
-                point = dict(zip(axes, values, strict=True))
+                point = dict(zip(axes, values, strict=True)) | {"backend": text, "mpi": fields.get("mpi")}
                 kind = device(str(point.get("device", "auto")))
-                with self.complaints(f"{where}.backend"):
-                    (contender,) = backends.contenders([text], kind)
-                over_mpi = backend.carries_over_mpi((point | contender).get("transport"), kind)
-                if not over_mpi and point.pop("mpi", None) not in (None, fields.get("mpi", [None])[0]):
-                    continue  # without MPI it is one point, not one for each library
-                for spec in self._searched(where, point | contender, backend):
-                    yield StudyPoint(spec, where)
+                with self.complaints(where):
+                    backends.contenders([text], kind)  # in a comparison all are on the same kind of device
+                    for spec in _searched(point, kind):
+                        yield StudyPoint(spec, where)
 
-    def _check_used(self, where: str, fields: Mapping[str, Any], chosen: set[str]) -> None:
-        for name, owners in backends.option_owners().items():
-            if name in fields and not chosen & set(owners):
-                raise self.complain(
-                    f"{where}.{name}", f"an option of {', '.join(owners)}, not of {', '.join(sorted(chosen))}"
-                )
 
-    def _searched(self, where: str, point: dict[str, Any], backend: Backend) -> list[RunSpec]:
-        """The spec of a point; for ``ps = "search"`` one for every count that the backend allows (see ``ps_counts``)."""
-        if point.get("ps") != SEARCH:
-            return [self._spec(where, point, backend)]
-        one = self._spec(where, point | {"ps": 1}, backend)
-        allowed = []
-        for count in ps_counts(one.nodes * one.options.get("ps_per_node", 1)):
-            with suppress(InvalidInput):
-                backend.validate(spec := self._spec(where, point | {"ps": count}, backend))
-                allowed.append(spec)
-        return allowed or [one]  # if nothing is allowed the reason is not the count; planning the point will tell it
+def _sizes(wanted: Sequence[Any]) -> tuple[int, ...]:
+    try:
+        return sizes(",".join(map(str, wanted)))
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
 
-    def _spec(self, where: str, point: Mapping[str, Any], backend: Backend) -> RunSpec:
-        with self.complaints(where):
-            (spec,) = backends.specs_for([{"backend": backend.name}], point)
-            return with_options(spec, backend)
+
+def _searched(point: dict[str, Any], device: str) -> list[RunSpec]:
+    """The specs of a point, one for each MPI library; for ``ps = "search"`` for every count that the backend allows.
+
+    See ``ps_counts``. Raises InvalidInput.
+    """
+    if point.get("ps") != SEARCH:
+        return _specs(point, device)
+    first = _specs(point | {"ps": 1}, device)
+    allowed = []
+    for count in ps_counts(first[0].nodes * first[0].options.get("ps_per_node", 1)):
+        with suppress(InvalidInput):
+            specs = _specs(point | {"ps": count}, device)
+            backends.backend(specs[0].backend).validate(specs[0])
+            allowed += specs
+    return allowed or first  # if nothing is allowed the reason is not the count; planning the point will tell it
+
+
+def _specs(point: dict[str, Any], device: str) -> list[RunSpec]:
+    specs = Subject(point.get("kernel")).specs(point, device, ("mpi",))
+    return [with_options(spec, backends.backend(spec.backend)) for spec in specs]
 
 
 def ps_counts(workers: int) -> list[int]:

@@ -53,7 +53,7 @@ def networks(output: Path) -> int:
     for rate in MEGABYTES:
         state = ["--state", "/tmp/harness-unfitted"]  # noqa: S108
         folder = output / f"{rate}MBps"
-        call = [*HARNESS, "network", "--nodes", "4", "--site", f"{state[1]}/site.toml", "--backends", OVER]
+        call = [*HARNESS, "kernel", "network", "--nodes", "4", "--site", f"{state[1]}/site.toml", "--backend", OVER]
         call += ["--bytes", "4KiB,32MiB", "--warmup", "1", "--steps", "4", "--repeats", "2", "--threads", "1"]
         try:
             subprocess.run([*CLUSTER, "up", *state, "--nodes", "4", "--rate", f"{rate * 8}mbit"], check=True)

@@ -45,7 +45,7 @@ class User:
         self.output = folder / "runs"
 
     def _argv(self, command: str, *arguments: str) -> list[str]:
-        begins = command in ("run", "measure", "train", "kernel", "launch", "ab")
+        begins = command in ("run", "train", "kernel", "launch", "ab")
         at = ["--site", str(self.site), "--output", str(self.output)] if begins else []
         return [sys.executable, "-m", "harness", command, *at, *arguments]
 

@@ -106,7 +106,7 @@ def test_backends_are_compared_on_the_same_nodes_with_their_repeats_interleaved(
 ) -> None:
     environment("pytorch")
     done = user.harness(
-        *["measure", "--backends", "pytorch:gloo,pytorch:mpi", "--nodes", "2", "--json"],
+        *["run", "--backend", "pytorch:gloo,pytorch:mpi", "--nodes", "2", "--json"],
         *[*SMALLEST, "--threads", "1", *FEW_STEPS, "--repeats", "2"],
     )
     assert done.code == 0, done.stderr

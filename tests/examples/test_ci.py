@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.core.backend import specs_for
+from harness.core.subject import TRAINING
 from harness.environments import cache_folder
 from harness.running.prepare import Place
 from harness.worker import machine
@@ -124,7 +124,7 @@ def test_the_options_that_a_template_measures_with_are_those_of_this_version(
     template: Callable[[], Template], tmp_path: Path
 ) -> None:
     measured = template().variables["MEASURED"].split()
-    run_in_process(tmp_path, "measure", *measured, "--tag", "nightly", "--site", "daint", "--dry-run").succeeded()
+    run_in_process(tmp_path, "run", *measured, "--tag", "nightly", "--site", "daint", "--dry-run").succeeded()
 
 
 # --- a night ---
@@ -159,7 +159,7 @@ def installed(environment: Callable[..., Path], tmp_path_factory: pytest.TempPat
 def earlier_nights(folder: Path, img_per_s: float) -> None:
     """Records as the template's run here would have them, of three nights before this one that had so many img/s."""
     given = {"model": "pointwise", "batch_size": 2, "image_size": 32, "threads": 1, "warmup_steps": 1, "steps": 3}
-    (spec,) = specs_for([{"backend": "pytorch", "nodes": 1}], given, repeats=2)
+    (spec,) = TRAINING.specs({"backend": "pytorch", "nodes": 1} | given, repeats=2)
     full = Place(output=folder).prepare(spec).spec
     fields = full.model_dump(exclude={"backend", "nodes", "repeats", "options"}) | full.options
     ago = (datetime.now(UTC) - made.FIRST).total_seconds() / 86400
@@ -171,7 +171,7 @@ def earlier_nights(folder: Path, img_per_s: float) -> None:
 def night(template: Template, installed: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / ".venv").symlink_to(installed / ".venv")
     summary = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
-    measured = " ".join(["--backends pytorch --nodes 1", *SMALL])
+    measured = " ".join(["--backend pytorch --nodes 1", *SMALL])
     ids = dict.fromkeys(("CI_PIPELINE_ID", "GITHUB_RUN_ID"), "7")
     return carried_out(template.script, folder, HARNESS_SITE="local", MEASURED=measured, **summary, **ids)
 

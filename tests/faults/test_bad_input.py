@@ -93,7 +93,7 @@ def test_a_missing_environment_is_refused_with_the_command_that_builds_it(
 
 
 def test_a_comparison_checks_every_run_before_it_starts_one(harness: Harness, things: Path) -> None:
-    done = harness("measure", "--nodes", "1,2", "--data", "single")
+    done = harness("run", "--backend", "all", "--nodes", "1,2", "--data", "single")
     refused_in_one_line(done, "--data", "1 images for 2 ranks")
     assert not (things / "runs").exists()
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness import models
-from harness.core.backend import backend, contenders
+from harness.core.backend import EVERY, backend, contenders
 from tests.conftest import PATIENCE_S, ROOT, once, run_harness
 
 MODEL, STEPS, WINDOW = models.specification("resnet50"), 12, 10
@@ -48,9 +48,10 @@ class Way:
         return "ps" in backend(self.backend).options.model_fields
 
 
-# As ``harness measure`` would compare them: a new backend is in these tests by being there.
+# As ``harness run --backend all`` would compare them: a new backend is in these tests by being there.
 WAYS = [
-    Way(contender["backend"], contender["framework"], contender["transport"]) for contender in contenders(None, "cpu")
+    Way(contender["backend"], contender["framework"], contender["transport"])
+    for contender in contenders([EVERY], "cpu")
 ]
 
 

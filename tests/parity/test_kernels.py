@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from harness import kernels
-from harness.core.backend import backend, contenders
+from harness.core.backend import EVERY, backend, contenders
 from tests.conftest import Harness
 from tests.parity.conftest import Way
 
 RANKS, STEPS, SIZES = 3, 3, "3KiB,96KiB"
-WAYS = [Way(*contender.values()) for contender in contenders(None, "cpu", lambda backend: backend.kernels)]
+WAYS = [Way(*contender.values()) for contender in contenders([EVERY], "cpu", lambda backend: backend.kernels)]
 EACH = [(way, kernel) for way in WAYS for kernel in backend(way.backend).kernels]
 QUICK = {
     "mpi4py:numpy:mpi cg",

@@ -90,8 +90,8 @@ def test_training_is_the_same_under_each_library(
     framework = qualifiers[0] if len(qualifiers) > 1 else None
     for variant in ("cpu", *backend(name).compiled_for):
         environment(name, framework, variant)
-    which = ["--backends", way, *options, "--nodes", "2", "--mpi", ",".join(names)]
-    records = harness("measure", *which, *TINY, *FEW_STEPS, "--json").succeeded().json
+    which = ["--backend", way, *options, "--nodes", "2", "--mpi", ",".join(names)]
+    records = harness("run", *which, *TINY, *FEW_STEPS, "--json").succeeded().json
     assert [record["spec"]["mpi"] for record in records] == names
     ranks = [rank for record in records for rank in record["repeats"][0]["ranks"]]
     libraries = [name for name in names for _ in range(2)]

@@ -42,9 +42,10 @@ def test_a_run_is_a_row_per_repeat_with_the_path_of_its_record(
     tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
     environment("pytorch")
-    frame = harness.run("pytorch", nodes=[1, 2], output=tmp_path, **TINY | {"repeats": 1})
-    assert list(frame["nodes"]) == [1, 2]
-    assert list(frame["repeat"]) == [1, 1]
+    frame = harness.run(["pytorch:gloo", "pytorch:mpi"], nodes=[1, 2], output=tmp_path, **TINY | {"repeats": 1})
+    assert list(frame["nodes"]) == [1, 2, 1, 2]
+    assert list(frame["transport"]) == ["gloo", "gloo", "mpi", "mpi"]
+    assert list(frame["repeat"]) == [1, 1, 1, 1]
     for path, rows in frame.groupby("record"):
         record = measurement.Record.read(Path(path))
         assert record.derived
@@ -61,10 +62,12 @@ def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
     assert list(frame["size"]) == [1024, 4096] and (frame["rate"] > 0).all() and set(frame["unit"]) == {"bytes/s"}
     pandas.testing.assert_frame_equal(harness.load_kernels(tmp_path), frame)
     assert harness.load(tmp_path, status=None).empty
-    with pytest.raises(InvalidInput, match="unknown field 'batch_size'; `harness kernel --help` lists the options"):
+    with pytest.raises(InvalidInput, match="--batch-size: is not for a kernel"):
         harness.kernel("allreduce", "mpi4py", batch_size=2)
     with pytest.raises(InvalidInput, match="kernel 'sum' is not known"):
         harness.kernel("sum", "mpi4py")
+    with pytest.raises(InvalidInput, match="sizes: are for kernels; give kernel=NAME"):
+        harness.ab("pytorch", b="transport=mpi", sizes=[1024])
 
 
 @pytest.mark.parametrize(
@@ -81,12 +84,12 @@ def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
         ({"backend": "pytorch", "b": "transport=mpi", "stepz": 3}, "unknown field 'stepz'; did you mean steps?"),
         (
             {"backend": "mpi4py", "kernel": "cg", "b": "seed=2", "batch_size": 2},
-            "'batch_size'; `harness kernel --help`",
+            "--batch-size: is not for a kernel",
         ),
         ({"backend": "mpi4py", "kernel": "sum", "b": "seed=2"}, "kernel 'sum' is not known"),
-        ({"command": ["true"], "b": "var:X=1", "steps": 2}, "unknown field 'steps'; `harness launch --help`"),
+        ({"command": ["true"], "b": "var:X=1", "steps": 2}, "--steps: is not for a program"),
         ({"command": ["true"], "b": "var:X=1"}, "--pattern is required"),
-        ({"command": ["true"], "backend": "pytorch", "b": "var:X=1"}, "leave out backend and kernel"),
+        ({"command": ["true"], "backend": "pytorch", "b": "var:X=1"}, "--backend: is not for a program"),
     ],
 )
 def test_two_sides_that_make_no_comparison_are_refused(tmp_path: Path, fields: dict[str, object], message: str) -> None:

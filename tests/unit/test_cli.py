@@ -12,7 +12,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from harness.cli import ALL, RENAMED, cli, main
+from harness.cli import ALL, cli, main
 from tests.conftest import Harness, cpu_s
 
 # In place of seconds, which differ from machine to machine: so many times what Python takes to load the two libraries
@@ -164,7 +164,7 @@ def test_a_mistake_points_to_the_help_of_its_own_command(refused: Harness, argum
     assert done.code == 2 and done.stderr.endswith(said)
 
 
-@pytest.mark.parametrize("command", ["train", "kernel", "network", "launch", "split"])
+@pytest.mark.parametrize("command", ["train", "kernel", "launch", "split"])
 def test_no_command_offers_an_emulated_device_that_refuses_it(harness: Harness, command: str) -> None:
     said = harness(command, "--help").stdout
     assert "--device auto|cpu|cuda " in said and "emulated:NAME" not in said and "--dilation" not in said
@@ -174,15 +174,6 @@ def test_no_command_offers_an_emulated_device_that_refuses_it(harness: Harness, 
 def test_the_list_of_a_groups_commands_cuts_none_short(harness: Harness, name: str) -> None:
     _, _, commands = harness(name, "--help").stdout.partition("Commands:")
     assert commands and "..." not in commands
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_an_old_name_works_and_says_the_new_one(harness: Harness, old: str, new: str) -> None:
-    old_help, new_help = harness(old, "--help"), harness(new, "--help")
-    assert old_help.stdout == new_help.stdout and f"Usage: harness {new} " in new_help.stdout
-    assert (new_help.stderr, old_help.stderr.count("\n")) == ("", 1)
-    assert f"`{old}` is now `{new}`" in old_help.stderr
-    assert f"  {old} " not in harness("--help").stdout
 
 
 def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,9 +203,9 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
             ["auto", "cpu", "cuda", "emulated:a100", "emulated:h100", "emulated:k80", "emulated:knl", "emulated:p100"],
         ),
         ("harness run --transport ", ["gloo", "grpc", "mpi", "nccl"]),
-        ("harness measure --backends pytorch,hor", ["pytorch,horovod"]),
+        ("harness run --backend pytorch,hor", ["pytorch,horovod"]),
         ("harness env build pa", ["parameter_server", "parameter_server_strategy"]),
-        ("harness compare-backends --no-w", ["--no-wait"]),
+        ("harness train --no-w", ["--no-wait"]),
     ],
 )
 def test_a_shell_completes_what_one_may_type(

@@ -165,7 +165,7 @@ def test_defaults_are_taken_where_nothing_is_typed_and_only_where_they_mean_some
     assert "#SBATCH --account=s9\n" in spec["script"] and "#SBATCH --hold\n" in spec["script"]
     here = harness("run", "--backend", "horovod", "--site", "local", "--dry-run", "--json").succeeded().json
     assert here["spec"]["options"]["fp16_allreduce"] is True
-    assert harness("measure", "--backends", "pytorch", "--site", "local", "--dry-run").code == 0
+    assert harness("run", "--backend", "pytorch", "--site", "local", "--dry-run").code == 0
     typed = harness("run", "--backend", "pytorch", "--site", "local", "--account", "s9", "--dry-run")
     assert typed.code == 2 and "no batch system" in typed.stderr
 
@@ -235,15 +235,15 @@ def test_what_fits_this_machine_runs(here: None, tmp_path: Path, fields: dict[st
 
 
 def test_a_dry_run_says_once_that_the_run_would_be_refused(here: None, refused: Harness) -> None:
-    wanted = ["--backends", "pytorch,horovod:torch:gloo", "--nodes", "128", "--site", "local", "--dry-run"]
-    done = refused("measure", *wanted)
+    wanted = ["--backend", "pytorch,horovod:torch:gloo", "--nodes", "128", "--site", "local", "--dry-run"]
+    done = refused("run", *wanted)
     assert done.code == 0 and "worker 123 more" in done.stdout
     assert done.stderr == (
         "harness: without --dry-run this is refused: this machine's 2 cores can hold 32 processes, the run has 128: "
         "--nodes 32 would fit; else give --site NAME of a cluster (see `harness list sites`), or --force "
         "(2 runs are too large)\n"
     )
-    assert refused("measure", *wanted, "--force").stderr == ""
+    assert refused("run", *wanted, "--force").stderr == ""
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -67,9 +67,8 @@ EXCLUDED: Entries = (
 PLANNED: Entries = (
     ("*", "make *", "what make does is what installs and starts these tests"),
     ("docs/*", "harness run *", "takes minutes; the README's are carried out, and tests/parity trains in every way"),
-    ("*", "harness measure *", "takes minutes; is what `make run` does"),
+    ("*", "harness run --backend *,* *", "takes minutes; is what `make run` does"),
     ("*", "harness kernel *", "takes minutes: tests/parity measures each kernel with two small sizes"),
-    ("*", "harness network*", "takes minutes: tests/parity measures each kernel over each transport"),
     ("*", "harness train --backend pytorch --nodes 2 *", "takes minutes: tests/learning"),
 )
 # What is left to `make test-all` unless another page shows it, too.
@@ -84,7 +83,7 @@ MEANT = {
     **{"RESULTS…": "RESULTS", "RESULTS...": "RESULTS", "harness run …": "harness run --backend pytorch", " …": ""},
 }
 SLOW = re.compile(
-    r"harness (run|measure|train|study run|split|data|predict|fit|explain|report|env|status) (?!.*--(dry-run|help))"
+    r"harness (run|train|study run|split|data|predict|fit|explain|report|env|status) (?!.*--(dry-run|help))"
     r"|python|import "
 )
 
@@ -180,7 +179,7 @@ def planned(one: Shown, command: str) -> str:
             return f"{path} --help"
     if match := re.match(r"harness (launch|ab) ", command):  # whose programs are the reader's
         return f"{match[0]}--dry-run {command.removeprefix(match[0])}"
-    starts = re.match(r"harness (run|measure|train|study run) ", command) and "--dry-run" not in command
+    starts = re.match(r"harness (run|train|study run) ", command) and "--dry-run" not in command
     return (
         f"{command} --dry-run" if fitting(PLANNED, one, command) or (starts and ELSEWHERE.search(command)) else command
     )

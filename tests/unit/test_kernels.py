@@ -530,8 +530,8 @@ def test_a_kernel_that_cannot_be_measured_is_refused(refused: Harness, case: Cas
 
 
 def test_a_transport_without_kernels_is_refused_by_name_and_left_out_otherwise(refused: Harness) -> None:
-    assert "--backends caffe2: it has no pingpong" in refused("network", "--backends", "pytorch,caffe2").stderr
-    shown = refused("network", "--dry-run")
+    assert "--backend caffe2: it has no pingpong" in refused("kernel", "network", "--backend", "pytorch,caffe2").stderr
+    shown = refused("kernel", "network", "--dry-run")
     assert shown.code == 0
     heads = [line.split(" · ") for line in shown.stdout.splitlines() if " · " in line]
     assert {head[0].split(" of ")[0] for head in heads} == {"pairs", "pingpong", "allreduce", "incast", "outcast"}
@@ -541,8 +541,8 @@ def test_a_transport_without_kernels_is_refused_by_name_and_left_out_otherwise(r
 @pytest.mark.parametrize(
     ("arguments", "names", "has"),
     [
-        (["--backends", "pytorch"], {"pairs", "pingpong", "allreduce"}, "bucket_mb"),
-        (["--backends", "parameter_server", "--ps", "2"], {"incast", "outcast"}, "ps=2"),
+        (["--backend", "pytorch"], {"pairs", "pingpong", "allreduce"}, "bucket_mb"),
+        (["--backend", "parameter_server", "--ps", "2"], {"incast", "outcast"}, "ps=2"),
         (["--ps-nodes", "dedicated"], {"pairs", "pingpong", "allreduce", "incast", "outcast"}, "ps_nodes=dedicated"),
         (["--pack-mb", "3"], {"pairs", "pingpong", "allreduce", "incast", "outcast"}, "pack_mb=3.0"),
     ],
@@ -550,14 +550,16 @@ def test_a_transport_without_kernels_is_refused_by_name_and_left_out_otherwise(r
 def test_an_option_is_for_the_kernels_of_those_that_have_it(
     refused: Harness, arguments: list[str], names: set[str], has: str
 ) -> None:
-    shown = refused("network", *arguments, "--dry-run", "--json").succeeded().json
+    shown = refused("kernel", "network", *arguments, "--dry-run", "--json").succeeded().json
     assert {run["spec"]["kernel"]["name"] for run in shown["runs"]} == names and shown["scripts"] == []
-    heads = [line for line in refused("network", *arguments, "--dry-run").stdout.splitlines() if " · " in line]
+    heads = [
+        line for line in refused("kernel", "network", *arguments, "--dry-run").stdout.splitlines() if " · " in line
+    ]
     assert any(has in head for head in heads)
 
 
 def test_an_option_of_none_that_are_measured_is_refused(refused: Harness) -> None:
-    done = refused("network", "--backends", "pytorch", "--ps", "2", "--dry-run")
+    done = refused("kernel", "network", "--backend", "pytorch", "--ps", "2", "--dry-run")
     assert done.code == 2 and "--ps is an option of " in done.stderr and done.stderr.endswith("not of pytorch\n")
 
 

@@ -11,8 +11,8 @@ import pytest
 from harness import environments
 from harness.analysis.fastest import races
 from harness.analysis.verdict import verdict
-from harness.core.backend import specs_for, under_each
 from harness.core.spec import MPI_LIBRARIES, RunSpec
+from harness.core.subject import TRAINING
 from harness.environments import mpi
 from harness.errors import InvalidInput, RunFailed
 from harness.launch.pmix import PmixWorld
@@ -119,7 +119,7 @@ def test_open_mpi_at_a_site_takes_pmix(refused: Harness) -> None:
 
 def test_what_goes_over_mpi_is_measured_under_each_library_and_the_rest_once(harness: Harness) -> None:
     backends = "pytorch:gloo,pytorch:mpi,horovod:torch"
-    done = harness("measure", "--backends", backends, "--nodes", "2", "--mpi", "mpich,intel", "--dry-run").succeeded()
+    done = harness("run", "--backend", backends, "--nodes", "2", "--mpi", "mpich,intel", "--dry-run").succeeded()
     described = [line for line in done.stdout.splitlines() if " · pointwise · " in line or " · resnet50 · " in line]
     carriers = [line.split(" · ")[6] for line in described]
     assert carriers == ["gloo", "mpi:mpich", "mpi:intel", "mpi:mpich", "mpi:intel"]
@@ -127,9 +127,8 @@ def test_what_goes_over_mpi_is_measured_under_each_library_and_the_rest_once(har
 
 @cases
 def test_libraries_that_are_of_no_use_are_refused(case: Case) -> None:
-    specs = specs_for([{"backend": "pytorch", "transport": "gloo"}], {})
     with case.raises(InvalidInput):
-        under_each(specs, case.words(), "cpu")
+        TRAINING.specs({"backend": "pytorch:gloo", "nodes": [1, 2], "mpi": case.words()})
 
 
 def test_a_library_of_a_study_multiplies_what_goes_over_mpi(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from harness import results
-from harness.core.backend import contenders
+from harness.core.backend import EVERY, contenders
 from harness.core.emulation import Kept
 from harness.prediction import observations
 from harness.records.measurement import Record
@@ -116,7 +116,7 @@ def test_families_have_markers_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: Path, device: str) -> None:
     """There are more contenders than colours: those of one backend and framework share one, with different markers."""
-    everything = contenders(None, device)
+    everything = contenders([EVERY], device)
     found = lines.of(
         loaded(
             tmp_path,

@@ -12,6 +12,7 @@ import pytest
 
 from harness.cli.common import signals_interrupt
 from harness.core import backend as backends
+from harness.core import subject
 from harness.core.spec import KernelSizes, Program, RunSpec, Training
 from harness.environments import pythons
 from harness.errors import Interrupted, InvalidInput
@@ -66,9 +67,8 @@ def test_every_spec_is_one_kind_of_work_whose_record_has_a_file_of_its_own() -> 
 
 
 def test_a_comparison_is_every_contender_at_every_size() -> None:
-    chosen = backends.contenders(["horovod:torch:gloo", "pytorch"], "cpu")
-    sized = [contender | {"nodes": nodes} for contender in chosen for nodes in (1, 2)]
-    specs = backends.specs_for(sized, {"steps": 3, "bucket_mb": 1.0})
+    compared = {"backend": ["horovod:torch:gloo", "pytorch"], "nodes": [1, 2]}
+    specs = subject.TRAINING.specs(compared | {"steps": 3, "bucket_mb": 1.0})
     assert [(spec.backend, spec.nodes, spec.transport) for spec in specs] == [
         ("horovod", 1, "gloo"),
         ("horovod", 2, "gloo"),

@@ -369,6 +369,6 @@ def test_site_show_prints_the_merged_profile(harness: Harness, write: Write) -> 
 def test_planning_many_runs_reads_every_site_file_once(harness: Harness, folder: Path) -> None:
     site_file._read.cache_clear()
     backends = "parameter_server,pytorch,horovod"
-    compared = ["measure", "--backends", backends, "--nodes", "2,4", "--site", "daint-gpu", "--dry-run"]
+    compared = ["run", "--backend", backends, "--nodes", "2,4", "--site", "daint-gpu", "--dry-run"]
     assert harness(*compared).code == 0
     assert site_file._read.cache_info().misses == len(site.files())

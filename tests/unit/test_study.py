@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import models
-from harness.core.backend import backend, contenders
+from harness.core.backend import EVERY, backend, contenders
 from harness.running import campaign
 from harness.running.notes import Entry
 from harness.running.study import Study, StudyPoint, labels, ps_counts
@@ -150,7 +150,7 @@ def test_scaling_on_cpus_has_every_toolkit_over_each_of_its_transports(harness: 
     harness("study", "run", str(file), "--site", "cori", "--dry-run", "--json").succeeded()
     specs = [point.spec for point in Study.read(file).points(lambda wanted: wanted)]
     there = {(spec.backend, spec.framework or backend(spec.backend).frameworks[0], spec.transport) for spec in specs}
-    toolkits = [one for one in contenders(None, "cpu") if backend(one["backend"]).family == "toolkit"]
+    toolkits = [one for one in contenders([EVERY], "cpu") if backend(one["backend"]).family == "toolkit"]
     assert there >= {(one["backend"], one["framework"], one["transport"]) for one in toolkits}
 
 
@@ -197,7 +197,7 @@ def test_the_allocation_says_how_many_jobs_there_are(
         ),
         (
             '[[matrix]]\nbackend = "pytorch"\nps = 2',
-            "matrix[0].ps: an option of distributed_replicated, parameter_server, parameter_server_strategy, torch_",
+            "matrix[0]: --ps is an option of distributed_replicated, parameter_server, parameter_server_strategy, torch_",
         ),
         ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0]: --ps all: must be a whole number"),
         (
@@ -209,10 +209,10 @@ def test_the_allocation_says_how_many_jobs_there_are(
             '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = "search"\nplacement = "x"',
             "matrix[0]: --placement x: must be 'greedy', 'round_robin' or 'partitioned'",
         ),
-        ('[[matrix]]\nbackend = "horovod:mxnet"', "matrix[0].backend: horovod:mxnet: 'mxnet' is neither a framework"),
+        ('[[matrix]]\nbackend = "horovod:mxnet"', "matrix[0]: --backend horovod:mxnet: 'mxnet' is neither a framework"),
         (
             '[[matrix]]\nbackend = ["pytorch", "caffe2:mpi"]\ndevice = "cuda"',
-            "matrix[0].backend: caffe2:mpi: the device is cuda, and caffe2 trains on cpu only",
+            "matrix[0]: --backend caffe2:mpi: the device is cuda, and caffe2 trains on cpu only",
         ),
         (
             '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 1]',

@@ -16,7 +16,7 @@ from harness.records.measurement import Record
 from harness.records.record import AnyRank
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.pairs import preflight
-from harness.report.text.plans import counts, describe
+from harness.report.text.plans import counts, describe, equal_terms
 from harness.report.text.table import table
 from harness.results.result import of_kernel, of_training, with_libraries
 from harness.running.kinds import training_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harness.running import campaign
 
 
-def summary(record: Record, path: str) -> str:
+def summary(record: Record, path: Path) -> str:
     """The outcome of one run, ending in the line that ReFrame checks of tf_cnn_benchmarks read."""
     if record.derived is None:
         return f"{record.status}: {record.reason}\nrecord: {path}"
@@ -130,7 +130,7 @@ def clocks(parts: Sequence[tuple[str, Sequence[AnyRank]]], width: int = 10) -> l
     return lines
 
 
-def io_overhead(cost: IoOverhead, synthetic: Record, path: str) -> str:
+def io_overhead(cost: IoOverhead, synthetic: Record, path: Path) -> str:
     """What real images cost beside synthetic ones, and why; the summary of the real run follows it."""
     assert synthetic.derived
     interval = " (95 % interval {:.1%} to {:.1%})".format(*cost.interval) if cost.interval else ""
@@ -274,6 +274,11 @@ def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
 
     results = [result for record in records for result in of_kernel(record, record.id)]
     return text(kernel_table.table_of(with_libraries(results)))
+
+
+def measured(records: Sequence[Record]) -> str:
+    """The table of several runs that were measured in turn, and what is the same for all of them."""
+    return f"{comparison(records)}\n\n{equal_terms(records[0].spec)}"
 
 
 def comparison(records: Sequence[Record]) -> str:
