@@ -37,7 +37,6 @@ from harness.running.request import Outcome, carry_out
 from harness.sites import config
 from harness.sites import site as sites
 
-HERE = 'site="local"'  # what is passed for this machine
 # Options that say where, and then those of `harness run` that no function has.
 OF_PLACE = ("environ", "account", "time_limit", "jobs", "hosts", "port", "environment", "tag", "force")
 OF_COMMAND = {"preflight", "compare_synthetic", "job_option", "no_wait", "no_submit", "dry_run", "json", "quiet", "all"}
@@ -129,10 +128,9 @@ def ab(
     subject = Subject(KernelSizes.of(kernel, sizes) if kernel else None, tuple(command))
     options |= {"backend": backend, "nodes": nodes}
     subject.check(name for name, value in options.items() if value is not None)
-    folder = sides.new_folder(place.folder)
-    both = sides.both(comparison, subject, options, place, folder)
-    runs = [side.run for side in both.values()]
-    with sides.laid_out(folder, comparison, both):
+    planned = sides.planned(comparison, subject, options, place)
+    runs = planned.runs
+    with planned.laid_out():
         outcome = carry_out(runs, place)
     records = {f"{side}_record": run.record_file for side, run in zip("ab", runs, strict=True)}
     rows = []
@@ -311,7 +309,7 @@ def _place(
         raise InvalidInput(f"'{strange[0]}' is an option of the command `harness run` only, not of Python's functions")
     given = {name: options.pop(name) for name in OF_PLACE if name in options}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
-    name = site_of_runs(site, None, partial(print, file=sys.stderr), HERE)
+    name = site_of_runs(site, None, partial(print, file=sys.stderr))
     defaults = config.read()
     if name and "account" in defaults and sites.find(name).queued:
         given.setdefault("account", str(defaults["account"]))

@@ -132,9 +132,8 @@ def ab(
     comparison = Comparison(schema="harness.ab/1", a=a or "", b=b or "", difference=difference)
     if command and of_config("environment"):  # which is for backends
         place = replace(place, environment=None)
-    folder = sides.new_folder(place.folder)
-    both = sides.both(comparison, subject, given, place, folder, names_of_config(given))
-    runs = [side.run for side in both.values()]
+    planned = sides.planned(comparison, subject, given, place, names_of_config(given))
+    runs = planned.runs
     repeats = runs[0].spec.repeats
 
     def say(text: str) -> None:
@@ -154,13 +153,13 @@ def ab(
         lambda noises: say(texts.power(noises, runs[0].spec, difference, repeats, "both sides so far")),
     )
     # The check of the nodes comes before A's first repeat, and takes A's environment.
-    as_a = replace(place, environment=both["a"].settings.environment or place.environment)
-    with nullcontext() if place.dry_run else sides.laid_out(folder, comparison, both):
+    as_a = replace(place, environment=planned.sides["a"].settings.environment or place.environment)
+    with nullcontext() if place.dry_run else planned.laid_out():
         outcome = carried_out(runs, as_a, given, line)
     if outcome.records:
         _tell(comparison, runs, outcome.records, as_json)
     elif not place.dry_run and not as_json:
-        click.echo(f"when they have ended: harness collect {folder}; harness ab --of {folder}")
+        click.echo(f"when they have ended: harness collect {planned.folder}; harness ab --of {planned.folder}")
 
 
 def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, Any]) -> Subject:

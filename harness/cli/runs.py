@@ -130,12 +130,14 @@ def measure(
     """
     outcome = carried_out(specs, place, given)
     records, first = outcome.records, outcome.runs[0]
+    if len(records) == 1 and records[0].status != "completed":
+        outcome.check()
     if records and given["as_json"]:
         texts = [record.to_json() for record in records]
         click.echo(texts[0] if len(texts) == 1 else f"[{','.join(texts)}]")
     elif len(records) > 1 and table:
         click.echo(f"{table(records)}\nrecords: {place.folder}/*/{first.record_file.name}")
-    elif records and records[0].status == "completed":
+    elif records:
         click.echo(in_full(records[0], first.record_file))
     outcome.check()
 

@@ -97,7 +97,7 @@ class Subject:
         return spec
 
     @property
-    def protocol(self) -> dict[str, int]:
+    def protocol(self) -> dict[str, Any]:
         """The fields of a spec whose usual values are others for it."""
         return dict(kernels.specification(self.kernel.name).protocol) if self.kernel else {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from harness.analysis.slow import pairs
 from harness.core.backend import Backend, working
@@ -31,7 +32,9 @@ def specs(spec: RunSpec, own: Backend, nodes: int) -> list[RunSpec]:
         raise InvalidInput(f"--preflight: --nodes {nodes} has nothing to compare with; give 2 or more")
     device = variant_of(spec.device)
     others = [each for each in working() if KERNEL in each.kernels and each is not own and device in each.devices]
-    ways = [{"backend": own.name, "transport": spec.transport, "mpi": spec.mpi}] if KERNEL in own.kernels else []
+    ways: list[dict[str, Any]] = [{"backend": each.name} for each in others]
+    if KERNEL in own.kernels:
+        ways.insert(0, {"backend": own.name, "transport": spec.transport, "mpi": spec.mpi})
     options = {
         "nodes": nodes,
         "devices_per_node": spec.devices_per_node if device == "cuda" else 1,
@@ -41,9 +44,7 @@ def specs(spec: RunSpec, own: Backend, nodes: int) -> list[RunSpec]:
     }
     pairs_of_nodes = Subject(KernelSizes.of(KERNEL))
     return [
-        checking
-        for way in [*ways, *({"backend": each.name} for each in others)]
-        for checking in pairs_of_nodes.specs(options | way, device, **pairs_of_nodes.protocol)
+        checking for way in ways for checking in pairs_of_nodes.specs(options | way, device, **pairs_of_nodes.protocol)
     ]
 
 

@@ -61,12 +61,10 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
     return None, ""
 
 
-def site_of_runs(
-    typed: str | None, studys: str | None, tell: Callable[[str], None], here: str = "--site local"
-) -> str | None:
+def site_of_runs(typed: str | None, studys: str | None, tell: Callable[[str], None]) -> str | None:
     """``chosen_site`` for what is to run now, None for this machine; ``tell`` gets a line about one that was not typed.
 
-    ``here`` is what a user types for this machine. Raises InvalidInput on a login node within an allocation.
+    Raises InvalidInput on a login node within an allocation.
     """
     name, why = chosen_site(typed, studys)
     if name is None and "SLURM_JOB_ID" in os.environ and "SLURMD_NODENAME" not in os.environ:
@@ -75,7 +73,7 @@ def site_of_runs(
             "(srun --pty bash), or give --site NAME for a job of its own, or --site local to measure this host"
         )
     if name and why and (site := sites.find(name)).scheduler != "local":
-        tell(f"harness: runs at {site.name}: {why} ({here} is this machine)")
+        tell(f"harness: runs at {site.name}: {why} (--site local is this machine)")
     return name
 
 

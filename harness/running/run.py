@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,12 +138,8 @@ class Run(ABC):
 
     def begin(self) -> None:
         """Write the run directory. Raises InvalidInput or RunFailed; then no run directory is left."""
-        try:
+        with making(self.folder):
             self.folder.mkdir(parents=True)
-        except OSError as error:
-            raise InvalidInput(
-                f"--output {self.folder.parent}: cannot make {error.filename}: {error.strerror}"
-            ) from None
         try:
             self.write_inputs()
             write_atomically(self.folder / PLAN, self.plan.to_json())
@@ -240,6 +237,15 @@ class Listener:
 
     def recorded(self, record: AnyRecord) -> None:
         """One of several runs has its record."""
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """While a ``folder`` of --output is made. Raises InvalidInput if it cannot be."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(f"--output {folder.parent}: cannot make {error.filename}: {error.strerror}") from None
 
 
 def reported(worker: Followed, *names: str) -> list[dict[str, Any]]:

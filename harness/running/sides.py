@@ -38,7 +38,7 @@ from harness.running.kinds import KernelRun, LaunchRun, Measurement
 from harness.running.notes import Notes, is_at_work
 from harness.running.prepare import Place
 from harness.running.request import failed
-from harness.running.run import Run
+from harness.running.run import Run, making
 from harness.running.status import find
 from harness.worker import machine
 from harness.worker.agent.seating import SPEC
@@ -101,23 +101,18 @@ class Side:
     run: Run
 
 
-def new_folder(output: Path) -> Path:
-    """Where a comparison is to be, below the folder of run directories."""
-    return (output / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab-{secrets.token_hex(4)}").absolute()
-
-
-def both(
+def planned(
     comparison: "Comparison",
     subject: Subject,
     options: Mapping[str, Any],
     place: Place,
-    folder: Path,
     optional: Collection[str] = (),
-) -> dict[str, Side]:
-    """Both sides of what the ``subject`` is with these ``options``, planned.
+) -> "Planned":
+    """The comparison of two sides of a ``subject`` with these ``options``, of which some may be ``optional``.
 
     Raises InvalidInput that names the side, or if there is nothing to compare.
     """
+    folder = (place.folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab-{secrets.token_hex(4)}").absolute()
     sides, device = dict[str, Side](), place.device(options.get("device"))
     usual = subject.protocol | {"repeats": REPEATS}
     for name, text in (("a", comparison.a), ("b", comparison.b)):
@@ -139,7 +134,7 @@ def both(
         except InvalidInput as error:
             raise InvalidInput(f"--{name} {text}: {error}" if text else str(error)) from None
     check(sides["a"], sides["b"])
-    return sides
+    return Planned(comparison, folder, sides)
 
 
 def in_environment(spec: RunSpec, environment: Path) -> RunSpec:
@@ -194,25 +189,33 @@ class Comparison(Notes):
     difference: float = Field(gt=0)
 
 
-@contextmanager
-def laid_out(folder: Path, comparison: Comparison, sides: Mapping[str, Side]) -> Iterator[None]:
-    """The folder of a comparison, with what its runs, which the caller carries out, need besides their own.
+@dataclass(frozen=True)
+class Planned:
+    """A comparison that is to be made in ``folder``."""
 
-    Nothing is left of it where no run has begun.
-    """
-    try:
+    comparison: Comparison
+    folder: Path
+    sides: Mapping[str, Side]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those of A and of B, which the caller carries out."""
+        return [side.run for side in self.sides.values()]
+
+    @contextmanager
+    def laid_out(self) -> Iterator[None]:
+        """The folder, with what the runs need besides their own. Nothing is left of it where no run has begun."""
         try:
-            for name, side in sides.items():
-                (folder / name).mkdir(parents=True)
-                if side.settings.unsaid and not side.run.spec.program:  # whose records are in no table
-                    write_atomically(folder / name / SYSTEM, side.settings.unsaid + "\n")
-        except OSError as error:
-            raise InvalidInput(f"--output {folder.parent}: cannot make {error.filename}: {error.strerror}") from None
-        comparison.write(folder)
-        yield
-    finally:
-        if not any(side.run.folder.exists() for side in sides.values()):
-            shutil.rmtree(folder, ignore_errors=True)
+            for name, side in self.sides.items():
+                with making(self.folder):
+                    (self.folder / name).mkdir(parents=True)
+                    if side.settings.unsaid and not side.run.spec.program:  # whose records are in no table
+                        write_atomically(self.folder / name / SYSTEM, side.settings.unsaid + "\n")
+            self.comparison.write(self.folder)
+            yield
+        finally:
+            if not any(run.folder.exists() for run in self.runs):
+                shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:

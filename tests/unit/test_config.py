@@ -127,7 +127,7 @@ def test_from_python_it_is_the_site_of_the_command_with_its_account_and_folder(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shell_program(tmp_path / "bin" / "sbatch")
-    why = 'its hostnames match this host, login3 (site="local" is this machine)'
+    why = "its hostnames match this host, login3 (--site local is this machine)"
     assert harness_api.plan("pytorch", nodes=2).processes[1].address == "node1"
     assert capsys.readouterr() == ("", f"harness: runs at mine:gpu: {why}\n")
     assert harness_api.plan("pytorch", nodes=2, site="local").processes[1].address == "127.0.0.1"
