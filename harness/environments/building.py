@@ -234,8 +234,10 @@ def ending(code: int) -> str:
 
 # --- what pip and the compilers print, for the person who waits or has to mend it --------------------------------------
 
-# How the lines begin that say what pip is at.
-_NEWS = re.compile(r"\s*(Collecting|Downloading|Processing|Using cached|Building wheel|Installing|WARNING: Retrying) ")
+# How the lines begin that say what pip is at, and how far make is, which CMake tells.
+_NEWS = re.compile(
+    r"\s*(Collecting|Downloading|Processing|Using cached|Building wheel|Installing|WARNING: Retrying|\[ *\d+%\] Building) "
+)
 
 _HINTS = {
     r"ensurepip is not available|No module named venv|Python\.h: No such file": "Python {version} comes without some of "

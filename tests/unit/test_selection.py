@@ -210,7 +210,7 @@ def test_a_command_takes_the_records_of_a_window_alone(
 PREDICT = ["predict", "--backend", "pytorch", "--nodes", "4"]
 
 
-@pytest.mark.parametrize("command", [["best"], ["verdict"], [*PREDICT, "--network", "9GB/s", "--single"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["best"], [*PREDICT, "--network", "9GB/s", "--single"]], ids=" ".join)
 def test_an_answer_is_that_of_the_selected_records(harness: Harness, two_weeks: Path, command: list[str]) -> None:
     last, this = (harness(*command, source).succeeded().stdout for source in (LAST, THIS))
     assert last != this

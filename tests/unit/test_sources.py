@@ -71,7 +71,7 @@ def test_progress_is_told_for_each_record_of_a_source(runs: Path) -> None:
     [
         ["table"],
         ["table", "--json"],
-        ["verdict"],
+        ["best"],
         ["report", "-o", "-"],
         ["export", "--format", "csv"],
         ["history"],

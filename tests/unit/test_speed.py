@@ -21,7 +21,7 @@ COMMANDS = {
     "list references": ("list", "references"),
     "table": ("table", "RUNS"),
     "tables of 2017": ("table", "RUNS", "--style", "report2017"),
-    "verdict": ("verdict", "RUNS"),
+    "best": ("best", "RUNS"),
     "report": ("report", "RUNS", "-o", "out.html"),
     "history": ("history", "RUNS"),
     "compare": ("regression", "RUNS", "NEW"),
