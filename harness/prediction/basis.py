@@ -194,11 +194,11 @@ def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] |
     Raises InvalidInput where that is too little, or says the same twice.
     """
     single, options = start.one_worker(workload), start.network_options
-    # The kind of device that one worker computes on; None where the backend leaves it open.
-    device: str | None = start.device if start.device != "auto" or single is None else single.device
-    if device == "auto":
-        devices = backends.backend(workload.backend).devices
-        device = devices[0] if len(devices) == 1 else None
+    devices = backends.backend(workload.backend).devices
+    if start.device == "auto" and single:
+        start = replace(start, device=single.device)
+    if start.device == "auto" and len(devices) == 1:
+        start = replace(start, device=devices[0])
     if len(options) > 1:
         raise InvalidInput("--throughput: instead of --network; give one of them")
     if options:
@@ -206,20 +206,20 @@ def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] |
             raise InvalidInput(f"{options[0]}: needs --single, too: what one worker trains alone, in img/s")
         if results is not None:
             raise InvalidInput(f"{options[0]}: instead of --site and --from, which say it themselves")
-        return _from_little(workload, start, single, device or "cuda")
+        return _from_little(workload, start, single)
     if start.overhead is not None:
         raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
     if results is None:
         raise InvalidInput(
             "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
         )
-    return basis(results, workload, start, device=device)
+    return basis(results, workload, start)
 
 
-def _from_little(workload: Workload, start: StartingPoint, single: Alone, device: str) -> Basis:
+def _from_little(workload: Workload, start: StartingPoint, single: Alone) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(workload.backend).transports[0]
-    forward_share = start.forward_share or parameters.forward_share(device)
+    forward_share = start.forward_share or parameters.forward_share(start.device.replace("auto", "cuda"))
     possible = structures(workload.has_servers, transport, workload.has_servers and workload.law(1).order_is_known)
     given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
     fixed = {name: value for name, value in given.items() if value is not None}
@@ -263,16 +263,14 @@ def _link(nominal: float | None, known: float, how: str) -> tuple[float, str]:
     return rate, f"two lines: a link carries {rate / 1e9:.4g} GB/s, {which}"
 
 
-def basis(
-    results: Sequence[Result], workload: Workload, start: StartingPoint, strict: bool = False, device: str | None = None
-) -> Basis:
+def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, strict: bool = False) -> Basis:
     """What ``results`` say about ``workload``.
 
     Of several groups with the right mechanism (and the transport of ``start``) the one with most sizes is taken, of the
     backend if it was measured on several nodes. A single worker's step comes from it, too, else from another group; of
     another batch it is scaled. ``start`` may have one instead of it, and a forward share instead of the usual one.
-    ``strict`` wants a single worker measured. With ``device`` ("cpu" or "cuda") the single worker's step is one on that;
-    what was fitted to others still tells of the network. Raises InvalidInput where something is not known.
+    The single worker's step is one on the device of ``start``; what was fitted to others still tells of the network.
+    ``strict`` wants a single worker measured. Raises InvalidInput where something is not known.
     """
     single = start.one_worker(workload)
     every, _ = groups(results, forward_share=start.forward_share)
@@ -287,7 +285,7 @@ def basis(
         single_s = single_draws = workload.batch_size / single.img_per_s
         origin = f"{single.img_per_s:g} img/s, {single.origin}"
     else:
-        single_s, single_draws, origin = _one_worker(ours, workload, device)
+        single_s, single_draws, origin = _one_worker(ours, workload, start.device)
     p, drawn = fit.parameters, fit.draws.parameters
     if all(run.relative for run in chosen.observations):
         p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
@@ -355,7 +353,7 @@ def _alike(run: Observation, workload: Workload, batch: int | None = None) -> bo
     return same and images and batch in (None, run.workload.batch_size)
 
 
-def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: str | None) -> tuple[float, Any, str]:
+def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: str) -> tuple[float, Any, str]:
     """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it.
 
     Workers that do what those on several nodes do come first: on one machine a node alone has more threads.
@@ -363,7 +361,7 @@ def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: s
     for batch in (workload.batch_size, None):
         for group in every:
             runs = [run for run in group.observations if _alike(run, workload, batch) and not run.relative]
-            if not runs or device not in (None, group.key.device):
+            if not runs or device not in ("auto", group.key.device):
                 continue
             usual = {run.work for run in group.observations if run.nodes > 1}
             same = [run for run in runs if run.work in usual] or runs
@@ -381,4 +379,4 @@ def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: s
             if (factor := workload.batch_size / first.workload.batch_size) != 1:
                 origin += f", and scaled from {first.workload.batch_size} to {workload.batch_size} images per step"
             return step_s * factor, draws * factor, origin
-    raise InvalidInput(_NO_SINGLE.format(model=workload.model, device=f" {device}" if device else ""))
+    raise InvalidInput(_NO_SINGLE.format(model=workload.model, device="" if device == "auto" else f" {device}"))

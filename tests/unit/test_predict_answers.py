@@ -89,11 +89,18 @@ def test_findings_of_experiments_are_told_with_the_command_that_gives_them(tmp_p
     assert f"[^{number}]: `.venv/bin/python studies/links/links.py {tmp_path}`" in text
 
 
+def test_no_fewer_servers_are_enough_for_a_factor_of_the_largest_tensor() -> None:
+    enough = answers.enough_for(2)
+    fewer, most = (max(answers.held("greedy", ps)) for ps in (enough - 1, enough))
+    assert most <= 2 * answers.LARGEST.bytes < fewer
+    assert answers.share_of_kernels() > 0.9
+
+
 def test_every_experiment_that_was_made_is_on_the_page_with_the_script_that_analyses_it() -> None:
     found = answers.analyses([])
     assert found.keys() == {"results/experiments/steady"}
     for folder, analysis in found.items():
-        script = Path("studies", analysis["experiment"], analysis["script"])
+        script = Path("studies", analysis.experiment, analysis.script)
         assert f"`.venv/bin/python {script} {folder}`" in committed()
         assert (ROOT / script).is_file()
 

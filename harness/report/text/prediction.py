@@ -55,13 +55,13 @@ def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -
     ]
     shown = [row if workload.has_servers else row[:2] + row[3:] for row in (headings, *rows)]
     title = f"{workload.backend}, {workload.model}, {plural(workload.batch_size, 'image')} per device and step"
-    largest = max(sizes, key=lambda size: size.nodes, default=None)
+    largest = max(sizes, key=lambda size: size.nodes)
     return _with_basis(basis, largest, [title, "", table(shown, right=range(len(shown[0]) - 1))])
 
 
-def _with_basis(basis: Basis, largest: Prediction | None, lines: Sequence[str]) -> str:
+def _with_basis(basis: Basis, largest: Prediction, lines: Sequence[str]) -> str:
     warning = [f"MISFIT: {basis.warning}"] if basis.warning else []
-    if largest and largest.extrapolates:
+    if largest.extrapolates:
         warning.append(
             f"EXTRAPOLATES {largest.extrapolates}: nothing was measured in between, and intervals may be too narrow"
         )
