@@ -18,12 +18,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean, variance
+from statistics import fmean
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from harness.analysis.ratios import LEVEL, MOST_REPEATS, Interval, Sample, turn_factor
+from harness.analysis.ratios import LEVEL, MOST_REPEATS, Interval, Sample, pooled_variance, turn_factor
 
 POWER = 0.9
 _CELLS = 1024  # of equal probability, for u
@@ -45,9 +45,8 @@ class Noise:
         logs = [[math.log(value) for value in sample] for sample in samples if len(sample) > 1]
         if not logs:
             return None
-        freedom = sum(len(sample) - 1 for sample in logs)
-        squares = sum((len(sample) - 1) * variance(sample) for sample in logs)
-        return cls(math.sqrt(squares / freedom), freedom + len(logs), len(logs))
+        pooled, freedom = pooled_variance(logs)
+        return cls(math.sqrt(pooled), freedom + len(logs), len(logs))
 
 
 @cache

@@ -94,9 +94,7 @@ class Ranking:
         if len(self.standings) < 2:
             return None
         hardest = max(self.standings[1:], key=lambda one: one.ratio.p or 0.0)
-        over, under = [self.best.point.samples], [hardest.point.samples]
-        if self.base and self.best.point.base and hardest.point.base:
-            over, under = [*over, hardest.point.base.samples], [*under, self.best.point.base.samples]
+        over, under = scaling.ratio_terms(self.best.point, hardest.point, by_efficiency=self.base > 0)
         return ratios.units_for(over, under, math.log(hardest.ratio.value), math.log1p(self.margin), self.level)
 
     @property
@@ -181,7 +179,7 @@ def _race(
     entered: dict[int, list[_Entry]] = defaultdict(list)
     for curve in curves:
         for point in curve.points:
-            entered[point.workers].append((curve, point, None))
+            entered[point.workers].append((curve, point))
     sizes, scales = [_ranking(entered[workers], margin) for workers in sorted(entered)], None
     contested = [number for number, ranking in enumerate(sizes) if len(ranking.standings) > 1]
     significances = ratios.significant([sizes[n].p for n in contested])
@@ -189,32 +187,33 @@ def _race(
         sizes[number] = replace(sizes[number], decided=significant, level=level)
     # Efficiencies are relative to the smallest size that several of those at the largest contested one have.
     last = sizes[contested[-1]].workers if contested else 0
-    scaled = [
-        [(curve, point, base) for curve, point, _ in entered[last] for base in curve.points if base.workers == size]
-        for size in sorted(entered)
-        if size < last
-    ]
-    if several := next((entries for entries in scaled if len(entries) > 1), None):
-        scales = _ranking(several, margin)
-        scales = replace(scales, decided=ratios.significant([scales.p])[0])
+    for size in sorted(size for size in entered if size < last):
+        several = [
+            (curve, scaling.relative_to(point, base))
+            for curve, point in entered[last]
+            for other, base in entered[size]
+            if other is curve
+        ]
+        if len(several) > 1:
+            scales = _ranking(several, margin, size)
+            scales = replace(scales, decided=ratios.significant([scales.p])[0])
+            break
     return Race(facets, tuple(sizes), scales, varying)
 
 
-_Entry = tuple[Curve, CurvePoint, CurvePoint | None]  # a contender, its point at a size, and what that is relative to
+_Entry = tuple[Curve, CurvePoint]  # a contender, and its point at a size
 
 
-def _ranking(entered: Sequence[_Entry], margin: float) -> Ranking:
-    def figure(entry: _Entry) -> float:
-        _, point, base = entry
-        return point.img_per_s / (base.img_per_s if base else 1)
-
-    (_, first, first_base), *_ = ordered = sorted(entered, key=figure, reverse=True)
-    common = ratios.common_scatter([each.samples for _, point, base in entered for each in (point, base) if each])
+def _ranking(entered: Sequence[_Entry], margin: float, base: int = 0) -> Ranking:
+    """The ranking by img/s or, relative to ``base`` workers, by efficiency."""
+    ordered = sorted(entered, key=lambda entry: entry[1].efficiency if base else entry[1].img_per_s, reverse=True)
+    first = ordered[0][1]
+    choices = [point.samples for _, point in entered]
+    choices += [point.base.samples for _, point in entered if base and point.base]
+    common = ratios.common_scatter(choices)
     standings = []
-    for curve, point, base in ordered:
-        over, under = [first.samples], [point.samples]
-        if base and first_base:
-            over, under = [*over, base.samples], [*under, first_base.samples]
-        ratio = Ratio(1.0) if point is first else ratios.ratio(over, under, common)
-        standings.append(Standing(curve.facets, scaling.relative_to(point, base), ratio))
-    return Ranking(first.workers, tuple(standings), first_base.workers if first_base else 0, margin=margin)
+    for curve, point in ordered:
+        terms = scaling.ratio_terms(first, point, by_efficiency=base > 0)
+        ratio = Ratio(1.0) if point is first else ratios.ratio(*terms, common)
+        standings.append(Standing(curve.facets, point, ratio))
+    return Ranking(first.workers, tuple(standings), base, margin=margin)

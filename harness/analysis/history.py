@@ -243,8 +243,8 @@ def _series(label: str, jobs: Sequence[Sequence[Result]]) -> RunSeries:
     levels = [float(np.exp(part.mean())) for part in parts]
     changes = []
     for number, at in enumerate(bounds[1:-1]):
-        shifts = two_samples.welch([parts[number]], [parts[number + 1]])
-        change, low, high = (float(np.expm1(bound[0])) for bound in (shifts.shift, *shifts.interval(0.95)))
+        shift = two_samples.welch(parts[number].tolist(), parts[number + 1].tolist())
+        change, low, high = np.expm1((shift.value, *shift.interval(0.95))).tolist()
         start, end = max(bounds[number], at - _BESIDE), min(bounds[number + 2], at + _BESIDE)
         differing = environments(*([run.environment for run in its] for its in (firsts[start:at], firsts[at:end])))
         old, new = levels[number : number + 2]

@@ -14,7 +14,7 @@ configurations of a point share one relative standard deviation, estimated from 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import fmean, stdev, variance
@@ -72,6 +72,13 @@ class Sample:
     def spread(self) -> float:
         """The relative standard deviation of two or more jobs."""
         return stdev(self.units) if self.jobs else (self.stdev or 0.0) / self.mean
+
+
+def pooled_variance(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
+    """The variance within groups of values, from those with several, and its degrees of freedom; 0 and 0 without any."""
+    several = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in several)
+    return sum((len(group) - 1) * variance(group) for group in several) / max(1, freedom), freedom
 
 
 def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:

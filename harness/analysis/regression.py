@@ -6,7 +6,8 @@ its own, with its rate in place of img/s.
 **The work** of both sides is compared by its losses (``work.py``), and judged by itself: it makes nothing slower.
 
 The unit is the job: its repeats count as one value, the mean of their logarithms. With two or more jobs on either side
-the test is Welch's. A side with one job does not say how much jobs differ; ``_variance`` has what is taken in its place.
+the test is Welch's, with the degrees of freedom of ``satterthwaite``. A side with one job does not say how much jobs
+differ; ``_variance`` has what is taken in its place.
 
 A pair is ``slower`` if (a) the adjusted p-value is below alpha, and (b) the 99 % confidence interval of the change reaches
 the threshold.
@@ -23,14 +24,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from statistics import fmean
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import Difference, closest, environments, spec_names
-from harness.analysis.ratios import Interval, Sample, satterthwaite
-from harness.analysis.two_samples import Test
+from harness.analysis.ratios import Interval, Sample, pooled_variance
+from harness.analysis.two_samples import Shift, Test
 from harness.analysis.work import Work
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -59,7 +61,7 @@ UNDECIDED: tuple[Verdict, ...] = ("cannot say", "too noisy")  # a slowdown as la
 CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster")
 Runs: TypeAlias = Sequence[Result]
 Name = Literal["OLD", "NEW"]
-Samples: TypeAlias = Sequence[Sample]
+OldNew: TypeAlias = tuple[Sample, Sample]
 
 
 @dataclass(frozen=True)
@@ -206,104 +208,89 @@ class ComparedResults:
         return tuple(pair for pair in self.pairs if pair.verdict in UNDECIDED)
 
 
-def judge(old: Samples, new: Samples, rule: Rule = _DEFAULT, systems: Sequence[object] = ()) -> list[Judgement]:
+def judge(pairs: Sequence[OldNew], rule: Rule = _DEFAULT, systems: Sequence[object] = ()) -> list[Judgement]:
     """A judgement of each pair of a comparison, from the rates of the repeats on either side (all above 0).
 
     Pairs on equal ``systems``, by default all, tell each other how much jobs differ where a side has one.
     """
-    judgements, judged = [], []
-    systems = systems or [""] * len(old)
-    spreads = {system: _between(old, new, [system == each for each in systems]) for system in systems}
-    for number, pair in enumerate(zip(old, new, strict=True)):
-        jobs = [len(sample.units) for sample in pair]
-        between = spreads[systems[number]]
-        own = _between(pair[:1], pair[1:])
-        spread = own if own[1] >= ENOUGH else between
-        reason = ""
-        if rule.test == "mann-whitney" and (min(jobs) < 1 or two_samples.least_p(*jobs) >= rule.alpha):
-            reason = "the Mann–Whitney test cannot reach p < {:g} with {} and {} jobs".format(rule.alpha, *jobs)
-        elif min(jobs) < 1 or (
-            min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)
-        ):
-            reason = "one repeat has no spread: 2 or more, or more jobs, are needed on either side"
-        else:
-            judged.append((number, spread))
-            if min(jobs) < 2:
-                known = spread[1] >= ENOUGH
-                source = (
-                    "is that of other jobs"
-                    if known
-                    else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
-                )
-                reason = f"a side has one job; the spread between jobs {source}"
-        judgements.append(Judgement("cannot say", reason))
-    if not judged:
-        return judgements
-    pairs = [(old[number], new[number]) for number, _ in judged]
-    if rule.test == "welch":
-        variances = [_variance(*pair, spread) for pair, (_, spread) in zip(pairs, judged, strict=True)]
-        shift = np.array([np.mean(after.units) - np.mean(before.units) for before, after in pairs])
-        shifts = two_samples.student(shift, *map(np.array, zip(*variances, strict=True)))
-    else:
-        shifts = two_samples.mann_whitney(
-            *([np.array(sample.units) for sample in side] for side in zip(*pairs, strict=True))
-        )
-    # From differences of logarithms to changes; what has no lower bound may have lost everything.
-    changes = (
-        np.expm1(column).tolist() for column in (shifts.shift, *shifts.interval(SHOWN), *shifts.interval(DECIDING))
+    systems = systems or [""] * len(pairs)
+    on_system: dict[object, list[OldNew]] = defaultdict(list)
+    for pair, system in zip(pairs, systems, strict=True):
+        on_system[system].append(pair)
+    spreads = {system: _between(alike) for system, alike in on_system.items()}
+    tested = [_tested(pair, spreads[system], rule) for pair, system in zip(pairs, systems, strict=True)]
+    shifts = [shift for shift, _ in tested if shift]
+    lower, higher = (
+        iter(two_samples.benjamini_hochberg(np.array(p)).tolist())
+        for p in ([shift.p_lower for shift in shifts], [shift.p_higher for shift in shifts])
     )
-    adjusted = (two_samples.benjamini_hochberg(p).tolist() for p in (shifts.p_lower, shifts.p_higher))
-    numbers = [number for number, _ in judged]
-    for number, change, low95, high95, low, high, slower, faster in zip(numbers, *changes, *adjusted, strict=True):
-        verdict: Verdict = "too noisy" if low95 <= -rule.threshold else "no significant change"
-        if slower < rule.alpha:
-            verdict = "slower" if low <= -rule.threshold else "significant, below the threshold"
-        elif faster < rule.alpha:
-            verdict = "faster" if high >= rule.threshold else "significant, below the threshold"
-        reason = judgements[number].reason
-        judgements[number] = Judgement(verdict, reason, change, (low95, high95), (low, high), min(slower, faster))
-    return judgements
-
-
-def _between(old: Samples, new: Samples, of: Sequence[bool] | None = None) -> tuple[float, int]:
-    """The variance between jobs of these samples, of all that have several, and its degrees of freedom."""
-    several = [
-        np.array(sample.units)
-        for number, pair in enumerate(zip(old, new, strict=True))
-        for sample in pair
-        if (of is None or of[number]) and len(sample.units) > 1
+    return [
+        _judgement(shift, next(lower), next(higher), rule, reason) if shift else Judgement("cannot say", reason)
+        for shift, reason in tested
     ]
-    freedom = sum(len(units) - 1 for units in several)
-    return sum(float(np.var(units) * len(units)) for units in several) / max(1, freedom), freedom
 
 
-def _variance(old: Sample, new: Sample, spread: tuple[float, int]) -> tuple[float, float]:
-    """The variance of the difference of the means of both sides, and its degrees of freedom.
+def _tested(pair: OldNew, spread: tuple[float, int], rule: Rule) -> tuple[Shift | None, str]:
+    """The shift between both sides, and what the spread between jobs is taken from if not from both; None, and why.
 
-    With several jobs each it is Welch's, with the degrees of freedom of ``satterthwaite``. Where a side has one, the
-    ``spread`` between jobs is that of the pair's other side or, if that has not ``ENOUGH`` degrees of freedom f, of all
+    ``spread`` is that of all pairs on the system.
+    """
+    own = _between([pair])
+    spread = own if own[1] >= ENOUGH else spread
+    jobs, reason = [len(sample.units) for sample in pair], ""
+    if rule.test == "mann-whitney" and (min(jobs) < 1 or two_samples.least_p(*jobs) >= rule.alpha):
+        return None, "the Mann–Whitney test cannot reach p < {:g} with {} and {} jobs".format(rule.alpha, *jobs)
+    if min(jobs) < 1 or (min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)):
+        return None, "one repeat has no spread: 2 or more, or more jobs, are needed on either side"
+    if min(jobs) < 2:
+        known = spread[1] >= ENOUGH
+        source = "is that of other jobs" if known else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
+        reason = f"a side has one job; the spread between jobs {source}"
+    before, after = (sample.units for sample in pair)
+    if rule.test == "mann-whitney":
+        return two_samples.mann_whitney(before, after), reason
+    if min(jobs) > 1:
+        return two_samples.welch(before, after, careful=True), reason
+    return two_samples.student(fmean(after) - fmean(before), *_variance(pair, spread)), reason
+
+
+def _judgement(shift: Shift, slower: float, faster: float, rule: Rule, reason: str) -> Judgement:
+    """What a shift says, by its adjusted probabilities."""
+    # From differences of logarithms to changes; what has no lower bound may have lost everything.
+    bounds = (shift.value, *shift.interval(SHOWN), *shift.interval(DECIDING))
+    change, low95, high95, low, high = np.expm1(bounds).tolist()
+    verdict: Verdict = "too noisy" if low95 <= -rule.threshold else "no significant change"
+    if slower < rule.alpha:
+        verdict = "slower" if low <= -rule.threshold else "significant, below the threshold"
+    elif faster < rule.alpha:
+        verdict = "faster" if high >= rule.threshold else "significant, below the threshold"
+    return Judgement(verdict, reason, change, (low95, high95), (low, high), min(slower, faster))
+
+
+def _between(pairs: Sequence[OldNew]) -> tuple[float, int]:
+    """The variance between jobs of these samples, of all that have several, and its degrees of freedom."""
+    return pooled_variance(sample.units for pair in pairs for sample in pair)
+
+
+def _variance(pair: OldNew, spread: tuple[float, int]) -> tuple[float, float]:
+    """The variance of the difference of the means where a side has one job, and its degrees of freedom.
+
+    The ``spread`` between jobs is that of the pair's other side or, if that has not ``ENOUGH`` degrees of freedom f, of all
     pairs on the system. A few jobs may be alike by chance, so one more counts towards it, with half of ``ASSUMED``: (f·s² +
     ``ASSUMED``²/4)/(f + 1). Without ``ENOUGH`` in all it is ``ASSUMED``², or what was seen if that is more, which is taken
     as known; the noise of the repeats is added to it.
     """
-    (between, freedom), pair = spread, (old, new)
-    jobs = [len(sample.units) for sample in pair]
-    if min(jobs) > 1:
-        errors = [
-            (math.sqrt(max(float(np.var(s.units, ddof=1)), 1e-28) / len(s.units)), len(s.units) - 1.0) for s in pair
-        ]
-        return sum(error**2 for error, _ in errors), satterthwaite(errors)
-    per_job = sum(1 / n for n in jobs)
+    between, freedom = spread
+    per_job = sum(1 / len(sample.units) for sample in pair)
     if freedom >= ENOUGH:
         return (freedom * between + ASSUMED**2 / 4) / (freedom + 1) * per_job, freedom
     total, uncertain = max(between, ASSUMED**2) * per_job, 0.0
     for sample in pair:
-        its = len(sample.values) - len(sample.units)
-        if its:
-            squares = sum(float(np.var(logs) * len(logs)) for logs in sample.by_job.values())
-            error = squares / its / len(sample.values)
-            total, uncertain = total + error, uncertain + error**2 / its
-    return total, total**2 / uncertain if uncertain else np.inf
+        of_repeats, more = pooled_variance(sample.by_job.values())
+        if more:
+            error = of_repeats / len(sample.values)
+            total, uncertain = total + error, uncertain + error**2 / more
+    return total, total**2 / uncertain if uncertain else math.inf
 
 
 def compare(old: Sequence[Result], new: Sequence[Result], rule: Rule = _DEFAULT) -> ComparedResults:
@@ -429,12 +416,12 @@ def _lost(old: _Side, new: _Side) -> Iterator[Match]:
 def _judged(matches: Sequence[Match], rule: Rule, two_systems: bool) -> list[Judgement]:
     """A judgement of each match. Of another system there may never be more repeats: there a change is told in any case."""
     having = [match for match in matches if not match.lost]
-    old, new = ([_sample(getattr(match, side)) for match in having] for side in ("old", "new"))
-    judgements = judge(old, new, rule, [match.systems for match in having])
+    pairs = [(_sample(match.old), _sample(match.new)) for match in having]
+    judgements = judge(pairs, rule, [match.systems for match in having])
     if two_systems:
         judgements = [
-            replace(judgement, change=there.mean / here.mean - 1) if judgement.verdict == "cannot say" else judgement
-            for judgement, here, there in zip(judgements, old, new, strict=True)
+            replace(judgement, change=new.mean / old.mean - 1) if judgement.verdict == "cannot say" else judgement
+            for judgement, (old, new) in zip(judgements, pairs, strict=True)
         ]
     return judgements + [Judgement("no number", match.new[-1].reason) for match in matches if match.lost]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, TypeVar
 
-from harness.analysis.ratios import Interval, Sample, best_interval, ratio
+from harness.analysis.ratios import Choice, Interval, Sample, best_interval, ratio
 from harness.core.statistics import scaling_efficiency
 from harness.results.result import Result
 
@@ -81,7 +81,7 @@ class CurvePoint:
         """Where the true scaling efficiency lies; None for the baseline itself."""
         if self.base is None or self.base.workers == self.workers:
             return None
-        interval = ratio([self.samples], [self.base.samples]).interval
+        interval = ratio(*ratio_terms(self, self.base, by_efficiency=False)).interval
         scale = self.base.workers / self.workers
         return interval and (interval[0] * scale, interval[1] * scale)
 
@@ -212,6 +212,16 @@ def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:
     )
 
 
+def ratio_terms(point: CurvePoint, other: CurvePoint, by_efficiency: bool) -> tuple[list[Choice], list[Choice]]:
+    """What is above and below in the ratio of two points: their throughputs or, ``by_efficiency``, each over its base's."""
+    over: list[Choice] = [point.samples]
+    under: list[Choice] = [other.samples]
+    if by_efficiency and point.base and other.base:
+        over.append(other.base.samples)
+        under.append(point.base.samples)
+    return over, under
+
+
 def rebased(curve: Curve, workers: int) -> Curve:
     """``curve`` with speedups and efficiencies relative to ``workers`` workers; without any if it was not measured there.
 
@@ -258,7 +268,7 @@ def io_overheads(curves: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
             continue
         overheads = []
         for real, other in common(curve, without):
-            interval = ratio([real.samples], [other.samples]).interval
+            interval = ratio(*ratio_terms(real, other, by_efficiency=False)).interval
             lost = (other.img_per_s - real.img_per_s) / other.img_per_s
             limits = interval and (1 - interval[1], 1 - interval[0])
             overheads.append(Overhead(real.workers, other, real, lost, limits))

@@ -1,21 +1,23 @@
 """Two samples of throughputs: how much the second differs from the first, and how sure that is.
 
-Everything here works on logarithms of img/s and on many pairs of samples at once: a difference of means of logarithms is
-the logarithm of the ratio of geometric means.
+Everything here works on logarithms of img/s: a difference of means of logarithms is the logarithm of the ratio of
+geometric means.
 """
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
+from statistics import fmean, variance
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
+
+from harness.analysis.ratios import Interval, satterthwaite
 
 Test = Literal["welch", "mann-whitney"]
 Vector: TypeAlias = NDArray[np.float64]
@@ -24,79 +26,55 @@ EXACT_UP_TO = 2500  # differences between two samples: beyond, U is as good as n
 
 
 @dataclass(frozen=True)
-class Shifts:
-    """What ``len(shift)`` comparisons found: NEW − OLD of the logarithms, and the one-sided p-values for "lower"."""
+class Shift:
+    """NEW − OLD of the logarithms, and the one-sided p-values for "lower" and for "higher"."""
 
-    shift: Vector
-    p_lower: Vector
-    p_higher: Vector
-    interval: Callable[[float], tuple[Vector, Vector]]  # the two-sided confidence interval of ``shift`` at a level
+    value: float
+    p_lower: float
+    p_higher: float
+    interval: Callable[[float], Interval]  # the two-sided confidence interval of ``value`` at a level
 
 
-def welch(old: Sequence[Vector], new: Sequence[Vector]) -> Shifts:
-    """Welch's t-test of each pair of samples: logarithms, two or more values each. Satterthwaite's degrees of freedom.
+def welch(old: Sequence[float], new: Sequence[float], careful: bool = False) -> Shift:
+    """Welch's t-test: logarithms, two or more values each. ``satterthwaite`` says what is ``careful``.
 
     B. L. Welch, Biometrika 34 (1947) 28–35. Samples without any spread, which no measurement gives, have an interval of
     next to no width.
     """
-    mean_old, error_old, n_old = _moments(old)
-    mean_new, error_new, n_new = _moments(new)
-    variance = error_old + error_new
-    freedom = variance**2 / (error_old**2 / (n_old - 1) + error_new**2 / (n_new - 1))
-    return student(mean_new - mean_old, variance, freedom)
+    errors = [(math.sqrt(max(variance(sample), 1e-28) / len(sample)), len(sample) - 1.0) for sample in (old, new)]
+    return student(fmean(new) - fmean(old), sum(error**2 for error, _ in errors), satterthwaite(errors, careful))
 
 
-def student(shift: Vector, variance: Vector, freedom: Vector) -> Shifts:
-    """Student's t-test of each shift, whose estimated ``variance`` has so many degrees of freedom; inf for a known one."""
-    freedom = np.minimum(freedom, 1e6)  # beyond which Student's t is the normal distribution
-    t = shift / np.sqrt(variance)
+def student(shift: float, variance: float, freedom: float) -> Shift:
+    """Student's t-test of a shift, whose estimated ``variance`` has so many degrees of freedom; inf for a known one."""
+    freedom = min(freedom, 1e6)  # beyond which Student's t is the normal distribution
+    error = math.sqrt(variance)
 
-    def interval(level: float) -> tuple[Vector, Vector]:
-        half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(variance)
+    def interval(level: float) -> Interval:
+        half = float(stdtrit(freedom, (1 + level) / 2)) * error
         return shift - half, shift + half
 
-    return Shifts(shift, stdtr(freedom, t), stdtr(freedom, -t), interval)
+    return Shift(shift, float(stdtr(freedom, shift / error)), float(stdtr(freedom, -shift / error)), interval)
 
 
-def _moments(samples: Sequence[Vector]) -> tuple[Vector, Vector, Vector]:
-    """Mean, squared standard error of the mean, and size of each sample."""
-    sizes = np.array([len(sample) for sample in samples], dtype=float)
-    mean = np.array([np.mean(sample) for sample in samples])
-    variance = np.array([np.var(sample, ddof=1) for sample in samples])
-    # No less than what rounding leaves in equal values.
-    return mean, np.maximum(variance, (1e-14 * np.maximum(1.0, np.abs(mean))) ** 2) / sizes, sizes
+def mann_whitney(old: Sequence[float], new: Sequence[float]) -> Shift:
+    """The Mann–Whitney test; the shift is Hodges and Lehmann's, the median of all differences."""
+    from scipy.stats import mannwhitneyu
+
+    lower, higher = (float(mannwhitneyu(new, old, alternative=side).pvalue) for side in ("less", "greater"))
+    shift = float(np.median(np.subtract.outer(new, old)))
+    return Shift(shift, lower, higher, lambda level: hodges_lehmann(old, new, level))
 
 
-def mann_whitney(old: Sequence[Vector], new: Sequence[Vector]) -> Shifts:
-    """The Mann–Whitney test of each pair of samples; the shift is Hodges and Lehmann's, the median of all differences.
+def hodges_lehmann(old: Sequence[float], new: Sequence[float], level: float) -> Interval:
+    """The interval that belongs to the Mann–Whitney test: two of the differences in their order.
 
-    The interval's ends are differences in their order (M. Hollander, D. A. Wolfe, Nonparametric Statistical Methods, 4.3),
-    infinite where the samples are too small for the level.
+    It is infinite where the samples are too small for the level (M. Hollander, D. A. Wolfe, Nonparametric Statistical
+    Methods, 4.3).
     """
-    from scipy import stats
-
-    shift, lower, higher = (np.empty(len(old)) for _ in range(3))
-    ordered: dict[tuple[int, int], tuple[Sequence[int], Vector]] = {}
-    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for number, (one, other) in enumerate(zip(old, new, strict=True)):
-        alike[len(one), len(other)].append(number)
-    for sizes, numbers in alike.items():
-        before = np.array([old[number] for number in numbers], dtype=float)
-        after = np.array([new[number] for number in numbers], dtype=float)
-        differences = np.sort((after[:, :, None] - before[:, None, :]).reshape(len(numbers), -1), axis=1)
-        ordered[sizes] = (numbers, differences)
-        shift[numbers] = np.median(differences, axis=1)
-        lower[numbers] = stats.mannwhitneyu(after, before, alternative="less", axis=1).pvalue
-        higher[numbers] = stats.mannwhitneyu(after, before, alternative="greater", axis=1).pvalue
-
-    def interval(level: float) -> tuple[Vector, Vector]:
-        low, high = np.full(len(old), -np.inf), np.full(len(old), np.inf)
-        for sizes, (numbers, differences) in ordered.items():
-            if (left_out := _left_out(*sizes, (1 - level) / 2)) > 0:
-                low[numbers], high[numbers] = differences[:, left_out - 1], differences[:, -left_out]
-        return low, high
-
-    return Shifts(shift, lower, higher, interval)
+    differences = np.sort(np.subtract.outer(new, old), axis=None).tolist()
+    left_out = _left_out(len(old), len(new), (1 - level) / 2)
+    return (differences[left_out - 1], differences[-left_out]) if left_out else (-math.inf, math.inf)
 
 
 def least_p(n_old: int, n_new: int) -> float:

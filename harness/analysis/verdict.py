@@ -64,16 +64,13 @@ class Terms:
 class Indication:
     """The nearest parameter servers, where there are none like for like. Not a comparison.
 
-    ``differs`` are the terms that are not equal, with the toolkit's and the servers' values. Efficiencies are at
-    ``workers`` relative to ``base``, the largest and the smallest size that both have; NaN where there are no two.
+    ``differs`` are the terms that are not equal, with the toolkit's and the servers' values. ``largest`` are both at the
+    largest common size, relative to the smallest one; None where there are no two.
     """
 
     differs: Mapping[str, tuple[object, object]]
     servers: Curve = field(repr=False)
-    base: int = 0
-    workers: int = 0
-    toolkit_efficiency: float = math.nan
-    servers_efficiency: float = math.nan
+    largest: tuple[CurvePoint, CurvePoint] | None = None
 
 
 @dataclass(frozen=True)
@@ -144,23 +141,8 @@ def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
             comparisons.append(ComparedContender(curve.facets, "cannot say", "other training"))
     toolkits = tuple(one for one in comparisons if one.facets["family"] == "toolkit")
 
-    incomplete = Counter((run.status, run.backend, run.system) for run in results if not run.completed)
-    efficiencies = Counter((run.backend, run.system) for run in results if run.completed and math.isnan(run.img_per_s))
-    different = Counter((run.backend, run.training) for run in usable if run.training)
-    left_out = [
-        *(
-            LeftOut(runs, f"{backend} on {system}", f"{status}, so it has no number")
-            for (status, backend, system), runs in sorted(incomplete.items())
-        ),
-        *(
-            LeftOut(runs, f"{backend} on {system}", "only an efficiency was published")
-            for (backend, system), runs in sorted(efficiencies.items())
-        ),
-        *(
-            LeftOut(runs, f"{backend} with {training}", "another training")
-            for (backend, training), runs in sorted(different.items())
-        ),
-    ]
+    reasons = Counter(reason for run in results if (reason := _why_unused(run)))
+    left_out = [LeftOut(runs, what, why) for (_, why, what), runs in sorted(reasons.items())]
     if unjudged := strong.difference(*(curve.runs for curve in weak)):
         what = "toolkits with a constant global batch"
         left_out.append(LeftOut(len(unjudged), what, "strong scaling is not judged"))
@@ -177,6 +159,15 @@ def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
     )
 
 
+def _why_unused(run: Result) -> tuple[int, str, str] | None:
+    """Why a run does not count, and what it is, with the place of both in a list; None for one that counts."""
+    if not run.completed:
+        return 0, f"{run.status}, so it has no number", f"{run.backend} on {run.system}"
+    if math.isnan(run.img_per_s):
+        return 1, "only an efficiency was published", f"{run.backend} on {run.system}"
+    return (2, "another training", f"{run.backend} with {run.training}") if run.training else None
+
+
 def _compared(
     toolkit: Curve,
     servers: Curve | None,
@@ -188,30 +179,22 @@ def _compared(
     if servers is None:
         return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=_indication(toolkit, every))
     both = common(toolkit, servers)
-    common_scatter = ratios.common_scatter([point.samples for pair in both for point in pair])
-    sizes = []
-    for ours, theirs in both:
-        base, base_servers = both[0]
-        ratio = ratios.ratio([ours.samples, base_servers.samples], [theirs.samples, base.samples], common_scatter)
-        sizes.append(
-            AtSize(
-                workers=ours.workers,
-                toolkit=scaling.relative_to(ours, base),
-                servers=scaling.relative_to(theirs, base_servers),
-                efficiency_ratio=Ratio(1.0) if ours is base else ratio,
-                throughput_ratio=ratios.ratio([ours.samples], [theirs.samples], common_scatter),
-            )
-        )
+    scatter = ratios.common_scatter([point.samples for pair in both for point in pair])
+    sizes: list[AtSize] = []
+    for pair in both:
+        ours, theirs = (scaling.relative_to(point, base) for point, base in zip(pair, both[0], strict=True))
+        efficiency = ratios.ratio(*scaling.ratio_terms(ours, theirs, by_efficiency=True), scatter)
+        throughput = ratios.ratio(*scaling.ratio_terms(ours, theirs, by_efficiency=False), scatter)
+        sizes.append(AtSize(ours.workers, ours, theirs, efficiency if sizes else Ratio(1.0), throughput))
     judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]
     significances = ratios.significant([sizes[number].efficiency_ratio.p for number in judged], family)
     for number, significant in zip(judged, significances, strict=True):
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
     sides = [[run for pair in both for run in pair[side].best.runs] for side in (0, 1)]
-    apart = [abs(math.log(size.efficiency_ratio.value)) for size in sizes[1:]]
     levels = dict(zip(judged, ratios.levels(significances, family), strict=True))
     answer, reason, parts = _judged(sizes, [sizes[number] for number in judged], margin)
-    units = _units(both, apart, [levels.get(number, ratios.LEVEL) for number in range(1, len(sizes))], margin)
+    units = _units(sizes[1:], [levels.get(number, ratios.LEVEL) for number in range(1, len(sizes))], margin)
     terms = _held(toolkit, *sides)
     return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, units, terms)
 
@@ -238,17 +221,16 @@ def _judged(
     return "changes" if len(directions) > 1 else last, "", (below, first_apart)
 
 
-def _units(
-    both: Sequence[tuple[CurvePoint, CurvePoint]], apart: Sequence[float], levels: Sequence[float], margin: float
-) -> int | None:
-    """The most jobs or pairs that any size needs whose ratio is ``apart`` from 1 by so much, on logarithms."""
-    base, base_servers = both[0] if both else (None, None)
+def _units(sizes: Sequence[AtSize], levels: Sequence[float], margin: float) -> int | None:
+    """The most jobs or pairs that any size needs if its ratio stays as it is."""
     needed = [
         ratios.units_for(
-            [ours.samples, base_servers.samples], [theirs.samples, base.samples], distance, math.log1p(margin), level
+            *scaling.ratio_terms(size.toolkit, size.servers, by_efficiency=True),
+            abs(math.log(size.efficiency_ratio.value)),
+            math.log1p(margin),
+            level,
         )
-        for (ours, theirs), distance, level in zip(both[1:], apart, levels, strict=True)
-        if base and base_servers
+        for size, level in zip(sizes, levels, strict=True)
     ]
     known = [units for units in needed if units is not None]
     return max(known, default=None) if len(known) == len(needed) else None
@@ -323,5 +305,5 @@ def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:
     both = common(toolkit, nearest)
     if len(both) < 2 or "system" in differs(nearest) or nearest.facets["training"]:
         return Indication(differs(nearest), nearest)
-    efficiencies = [scaling.relative_to(last, base).efficiency for base, last in zip(both[0], both[-1], strict=True)]
-    return Indication(differs(nearest), nearest, both[0][0].workers, both[-1][0].workers, *efficiencies)
+    ours, theirs = (scaling.relative_to(last, base) for base, last in zip(both[0], both[-1], strict=True))
+    return Indication(differs(nearest), nearest, (ours, theirs))

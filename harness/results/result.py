@@ -194,9 +194,7 @@ def of_training(record: Record, source: Path | str) -> Result:
     return Result(
         **facts,
         **_rate(throughput, record),
-        **{
-            name: getattr(steps, name) for name in ("p50_s", "p99_s", "jitter_s", "slowest_rank", "slowest_over_median")
-        },
+        **steps.model_dump(),
         sent_bytes=known(seen.sent_bytes_per_step),
         received_bytes=known(seen.received_bytes_per_step),
         transport_seen=seen.transports[0],

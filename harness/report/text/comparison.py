@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.analysis import scaling
 from harness.analysis.fastest import on_common_bases, races
-from harness.analysis.scaling import Curve, CurvePoint, Overhead
+from harness.analysis.scaling import Curve, CurvePoint, Overhead, grouped
 from harness.core.plain import plain
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import interval, percent, plural
@@ -138,7 +138,11 @@ def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
         return {getattr(run, name) for run in results}
 
     varied = {name for name in _PARTS if len(values(name)) > 1}
-    several = {name: _most_of_one([run for run in results if run.completed], who, name) for name in _OF_BACKEND}
+    contenders = grouped([run for run in results if run.completed], who)
+    several = {
+        name: max((len({getattr(run, name) for run in alike}) for _, alike in contenders), default=0)
+        for name in _OF_BACKEND
+    }
     parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or several[name] > 1)]
     ways = [name for name in ("framework", "transport") if len(values(name)) > 1]
     first = results[0]
@@ -154,12 +158,12 @@ def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
         and (value := data[first.data] if name == "data" else getattr(first, name)) not in ("", 0, _USUAL.get(name))
     }
     searched = {run.backend for run in results if run.ps > 1}
-    options = _options(results, who)
+    options = {contender: varied_options(run.options for run in runs) for contender, runs in grouped(results, who)}
     orders, configurations = dict[Result, tuple[object, ...]](), dict[Result, str]()
     for run in results:
         own_values = {name: data[run.data] if name == "data" else getattr(run, name) for name in parts}
         told = [_PARTS[name](value) for name, value in own_values.items() if value not in ("", 0)]
-        own = options[who(run), run.tuned, run.training]
+        own = _option_words(run, options[who(run)])
         servers = f"ps={run.ps}" if run.backend in searched and run.ps else ""
         # On one machine the usual number of threads changes with that of workers, which does not make it another curve.
         kind = *who(run), *(value for name, value in own_values.items() if name != "threads"), own
@@ -183,14 +187,6 @@ def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
     return Table([column for column in columns if column.heading in always or any(column.cells)], common=common)
 
 
-def _most_of_one(results: Iterable[Result], who: Callable[[Result], Any], name: str) -> int:
-    """How many values of a field a contender has at most."""
-    values = defaultdict(set)
-    for run in results:
-        values[who(run)].add(getattr(run, name))
-    return max(map(len, values.values()), default=0)
-
-
 def _data(results: Sequence[Result]) -> dict[str, str]:
     """How data are named: nothing for synthetic ones beside others, the kind of image files where there are several."""
     kinds = {run.data for run in results}
@@ -200,24 +196,15 @@ def _data(results: Sequence[Result]) -> dict[str, str]:
     return {kind: "" if kind in ("synthetic", "") else "images" if one_kind else kind for kind in kinds}
 
 
-def _options(results: Sequence[Result], who: Callable[[Result], Any]) -> dict[tuple[Any, str, str], str]:
-    """The backends' own options that differ between runs of one contender, and those that make it another training."""
-    told: dict[tuple[Any, str, str], str] = {}
-    different: dict[Any, dict[tuple[str, str], Result]] = defaultdict(dict)
-    for run in results:
-        different[who(run)].setdefault((run.tuned, run.training), run)
-    for key, runs in different.items():
-        varied = varied_options(run.options for run in runs.values())
-        for (tuned, training), run in runs.items():
-            named = {name: run.options.get(name) for name in varied}
-            words = [f"{name}={_option(value)}" for name, value in named.items() if value is not None]
-            words += [word for word in training.split(", ") if word and word not in words]
-            told[key, tuned, training] = " ".join(words)
-    return told
-
-
-def _option(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _option_words(run: Result, varied: Sequence[str]) -> str:
+    """The options that are ``varied`` between runs of a contender, and those that make it another training."""
+    values = [(name, run.options.get(name)) for name in varied]
+    words = [
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in values
+        if value is not None
+    ]
+    return " ".join([*words, *(word for word in run.training.split(", ") if word and word not in words)])
 
 
 _FIGURES = ("img/s", "± 95 % CI", "scaling efficiency", "MB sent/step", "J/img", "energy of")

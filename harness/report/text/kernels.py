@@ -23,9 +23,9 @@ OF_COMPUTING = ("size", "p50, ms", "p99, ms", "Gflop/s", "95 % CI", "MB sent")
 def kernel(record: KernelRecord, path: Path) -> str:
     """Latencies and rates of a completed record, a line for each size."""
     of = kernel_of(record.spec)
-    cells, heading = (_cells, OF_MESSAGES) if of.in_bytes else (_cells_of_computing, OF_COMPUTING)
+    heading = OF_MESSAGES if of.in_bytes else OF_COMPUTING
     derived = record.derived or []
-    rows = [(size_text(of, figures.size), *cells(figures)) for figures in derived]
+    rows = [(size_text(of, figures.size), *_cells(figures)) for figures in derived]
     if any(figures.work_per_joule for figures in derived):
         heading = (*heading, "J", "GB/J" if of.in_bytes else "Gflop/J")
         rows = [(*row, *_joules(figures)) for row, figures in zip(rows, derived, strict=True)]
@@ -84,25 +84,15 @@ def _said(record: KernelRecord) -> str:
 
 
 def _cells(figures: SizeFigures) -> tuple[str, ...]:
-    assert figures.bus_bytes_per_s
-    return (
-        f"{figures.p50_s * 1e6:,.1f}",
-        f"{figures.p99_s * 1e6:,.1f}",
-        _rate(figures.rate),
-        _rate(figures.bus_bytes_per_s),
-        _interval(figures.rate),  # that of the bus, which carries nothing for one rank
-        "" if figures.sent_bytes is None else f"{figures.sent_bytes / figures.size:.2f}",
-    )
-
-
-def _cells_of_computing(figures: SizeFigures) -> tuple[str, ...]:
-    return (
-        f"{figures.p50_s * 1e3:,.2f}",
-        f"{figures.p99_s * 1e3:,.2f}",
-        _rate(figures.rate),
-        _interval(figures.rate),
-        "" if figures.sent_bytes is None else f"{figures.sent_bytes / 1e6:,.2f}",
-    )
+    """The columns of ``OF_MESSAGES`` or, for what has no rate of a bus, of ``OF_COMPUTING``."""
+    sent, bus = figures.sent_bytes, figures.bus_bytes_per_s
+    rate, interval = _rate(figures.rate), _interval(figures.rate)
+    if bus is None:
+        megabytes = "" if sent is None else f"{sent / 1e6:,.2f}"
+        return f"{figures.p50_s * 1e3:,.2f}", f"{figures.p99_s * 1e3:,.2f}", rate, interval, megabytes
+    share = "" if sent is None else f"{sent / figures.size:.2f}"
+    # The interval is that of the rate: the bus carries nothing for one rank.
+    return f"{figures.p50_s * 1e6:,.1f}", f"{figures.p99_s * 1e6:,.1f}", rate, _rate(bus), interval, share
 
 
 def _joules(figures: SizeFigures) -> tuple[str, ...]:

@@ -20,14 +20,12 @@ from harness.analysis.regression import (
 from harness.core.plain import json_text, plain
 from harness.core.text import plural
 from harness.report.text.kernel_table import UNITS
-from harness.report.text.table import literally, prose, table
+from harness.report.text.table import Column, Table, as_markdown, literally, prose, text
 
 SCHEMA = "harness.comparison/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted
 _DIFFERENCES = 12
 _TESTS = {"welch": "Welch's t-test", "mann-whitney": "the Mann–Whitney test"}
-_HEADINGS = ("measurement", "verdict", "old img/s", "new img/s", "change", "95 % CI", "p")
-_OTHERS = ("measurement", "verdict", "old", "new", "change", "95 % CI", "p")  # with units of their own
 # What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -40,7 +38,7 @@ def terminal(comparison: ComparedResults, old: str, new: str, everything: bool =
     sides = f"  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"
     parts = [prose(f"{verdict(comparison)}\n\n{sides}")]
     if pairs:
-        parts += [table(rows, right={2, 3, 4, 5, 6}) for rows in _tables(pairs)]
+        parts += map(text, _tables(pairs))
     if hidden := len(comparison.pairs) - len(pairs):
         parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
     remarks = (prose("\n".join(lines)) for lines in _remarks(comparison) if lines)
@@ -133,8 +131,8 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{backend}", name=alone.label)
         ElementTree.SubElement(case, "skipped", message=f"not compared: {alone.why}")
     ElementTree.indent(root)
-    text = _NOT_IN_XML.sub("\ufffd", ElementTree.tostring(root, encoding="unicode"))
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    document = _NOT_IN_XML.sub("\ufffd", ElementTree.tostring(root, encoding="unicode"))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{document}\n'
 
 
 def github(comparison: ComparedResults) -> str:
@@ -155,9 +153,9 @@ def github(comparison: ComparedResults) -> str:
     commands += [("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
     commands.append(("notice", "harness regression", verdict(comparison)))
 
-    def escaped(text: str) -> str:
+    def escaped(words: str) -> str:
         """As GitHub's own toolkit does it (actions/toolkit, packages/core/src/command.ts)."""
-        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        return words.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
     titles = (escaped(title).replace(":", "%3A").replace(",", "%2C") for _, title, _ in commands)
     return "\n".join(
@@ -168,13 +166,8 @@ def github(comparison: ComparedResults) -> str:
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:
 
-    def in_line(text: str) -> str:
-        """Within a cell of a table, too."""
-        return literally(text).replace("\r", " ").replace("\n", " ")
-
-    def table_of(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-        lines = [f"| {' | '.join(heading)} |", "| --- | --- | --: | --: | --: | --: | --: |"]
-        return [*lines, *(f"| {' | '.join(map(in_line, row))} |" for row in rows), ""]
+    def in_line(words: str) -> str:
+        return literally(words).replace("\r", " ").replace("\n", " ")
 
     remarks = [line for lines in _remarks(comparison) for line in lines]
     lines = [
@@ -183,7 +176,8 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
         f"- OLD {in_line(_side(old, comparison.old))}",
         f"- NEW {in_line(_side(new, comparison.new))}",
         "",
-        *(line for heading, *rows in _tables(comparison.pairs) for line in table_of(heading, rows)),
+        as_markdown(_tables(comparison.pairs)),
+        "",
         *(f"{'  ' * line.startswith('  ')}- {in_line(line.strip())}" for line in remarks),
         "",
         in_line(rule(comparison)),
@@ -200,15 +194,16 @@ def _side(name: str, total: SideTotal) -> str:
     )
 
 
-def _tables(pairs: Sequence[Pair]) -> list[list[tuple[str, ...]]]:
-    """The rows of pairs in img/s, and apart from them those of kernels, each below its headings."""
-    trained = [pair for pair in pairs if not pair.kernel]
-    of_kernels = [pair for pair in pairs if pair.kernel]
-    return [
-        [headings, *(_row(pair) for pair in those)]
-        for headings, those in ((_HEADINGS, trained), (_OTHERS, of_kernels))
-        if those
-    ]
+def _tables(pairs: Sequence[Pair]) -> list[Table]:
+    """A table of the pairs in img/s, and another one of those of kernels, which have units of their own."""
+    tables = []
+    for unit, of_kernels in ((" img/s", False), ("", True)):
+        rows = [_row(pair) for pair in pairs if bool(pair.kernel) == of_kernels]
+        headings = ("measurement", "verdict", f"old{unit}", f"new{unit}", "change", "95 % CI", "p")
+        if rows:
+            columns = enumerate(zip(headings, zip(*rows, strict=True), strict=True))
+            tables.append(Table([Column(heading, cells, right=number > 1) for number, (heading, cells) in columns]))
+    return tables
 
 
 def rate_text(unit: str, rate: float | None) -> str:
@@ -324,9 +319,9 @@ def listed_differences(differences: Sequence[Difference]) -> list[str]:
     return [*map(str, differences[:_DIFFERENCES]), *([f"and {more} more (--json has all)"] if more > 0 else [])]
 
 
-def first_line(text: str) -> str:
+def first_line(words: str) -> str:
     """The first line of what a failed process left behind, without control characters."""
-    line = text.strip().split("\n")[0]
+    line = words.strip().split("\n")[0]
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
 
 

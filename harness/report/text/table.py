@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from harness.core.text import percent
 
@@ -40,6 +40,10 @@ class Column:
     right: bool = False
     clamped: bool = False
     optional: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        return [self.heading, *self.cells]
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,10 @@ def text(shown: Table) -> str:
     if sys.stdout.isatty() and len(columns[0].cells) < FITTED_ROWS:
         width = shutil.get_terminal_size().columns
         for column in shown.columns:
-            if column.optional and sum(_least([each.heading, *each.cells]) + 2 for each in columns) > width:
+            if column.optional and sum(_least(other) + 2 for other in columns) > width:
                 columns.remove(column)
                 missing.append(column.heading)
-    right = {number for number, column in enumerate(columns) if column.right}
-    clamped = {number for number, column in enumerate(columns) if column.clamped}
-    laid_out = _laid_out([[column.heading, *column.cells] for column in columns], right, clamped)
+    laid_out = _laid_out(columns)
     if missing:
         laid_out += f"\n\nThis terminal has no room for: {', '.join(missing)}."
     return f"{prose(shown.above)}\n{'' if shown.title else chr(10)}{laid_out}" if shown.above else laid_out
@@ -107,11 +109,11 @@ def prose(text: str) -> str:
     return "\n".join(lines)
 
 
-def _least(cells: Sequence[str]) -> int:
+def _least(column: Column) -> int:
     """How many characters a column needs: a narrow one for its longest word, another one for a few words of a line."""
-    if max(map(len, cells)) > NARROW:
+    if max(map(len, column.words)) > NARROW:
         return LEAST_WIDE
-    return max(len(word) for cell in cells for word in ["", *cell.split()])
+    return max(len(word) for cell in column.words for word in ["", *cell.split()])
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
@@ -119,26 +121,26 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
     On a terminal long cells are broken so that the table fits; anywhere else, lines are as long as they are.
     """
-    return _laid_out(list(zip(*rows, strict=True)), right, ())
+    columns = enumerate(zip(*rows, strict=True))
+    return _laid_out([Column(heading, cells, right=number in right) for number, (heading, *cells) in columns])
 
 
-def _laid_out(columns: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
-    """``table`` of columns, each of which begins with its heading. Cells of ``clamped`` ones are cut, to what fits on a
-    terminal, anywhere else to ``CLAMPED`` characters.
-    """
-    if sys.stdout.isatty() and len(columns[0]) <= FITTED_ROWS:
-        return _fitted(columns, right, clamped)
+def _laid_out(columns: Sequence[Column]) -> str:
+    """Aligned columns. Clamped ones are cut, to what fits on a terminal, anywhere else to ``CLAMPED`` characters."""
+    if sys.stdout.isatty() and len(columns[0].cells) < FITTED_ROWS:
+        return _fitted(columns)
     aligned = []
-    for number, cells in enumerate(columns):
-        if number in clamped:
-            cells = [cell if len(cell) <= CLAMPED else f"{cell[: CLAMPED - 1]}…" for cell in cells]
-        width = max(map(len, cells))
-        heading, *others = [cell.rjust(width) if number in right else cell.ljust(width) for cell in cells]
-        aligned.append([heading, "─" * width, *others])
+    for column in columns:
+        words = column.words
+        if column.clamped:
+            words = [word if len(word) <= CLAMPED else f"{word[: CLAMPED - 1]}…" for word in words]
+        width = max(map(len, words))
+        heading, *cells = [word.rjust(width) if column.right else word.ljust(width) for word in words]
+        aligned.append([heading, "─" * width, *cells])
     return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
 
-def _fitted(columns: Sequence[Sequence[str]], right: Collection[int], clamped: Collection[int]) -> str:
+def _fitted(columns: Sequence[Column]) -> str:
     """A table for the terminal that is standard output, with its width, and with styles unless NO_COLOR is set."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -147,27 +149,30 @@ def _fitted(columns: Sequence[Sequence[str]], right: Collection[int], clamped: C
 
     console = Console()
     fitted = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold cyan")
-    widths = _widths(columns, console.width - 2 * (len(columns) - 1), clamped)
-    headings, *rows = zip(*columns, strict=True)
-    for number, (heading, width) in enumerate(zip(headings, widths, strict=True)):
-        side: Literal["right", "left"] = "right" if number in right else "left"
-        overflow: Literal["ellipsis", "fold"] = "ellipsis" if number in clamped else "fold"
-        fitted.add_column(Text(heading), width=width, justify=side, overflow=overflow, no_wrap=number in clamped)
-    for row in rows:
-        fitted.add_row(*map(Text, row))
+    widths = _widths(columns, console.width - 2 * (len(columns) - 1))
+    for column, width in zip(columns, widths, strict=True):
+        fitted.add_column(
+            Text(column.heading),
+            width=width,
+            justify="right" if column.right else "left",
+            overflow="ellipsis" if column.clamped else "fold",
+            no_wrap=column.clamped,
+        )
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        fitted.add_row(*map(Text, cells))
     with console.capture() as capture:
         console.print(fitted)
     return capture.get().rstrip()
 
 
-def _widths(columns: Sequence[Sequence[str]], room: int, clamped: Collection[int]) -> list[int]:
+def _widths(columns: Sequence[Column], room: int) -> list[int]:
     """Of columns that together are as wide as there is room: clamped ones give way first, then the widest.
 
     Where there is no room for what each column needs (see ``_least``), words are broken.
     """
-    widths = [max(map(len, cells)) for cells in columns]
-    least = [min(width, _least(cells)) for width, cells in zip(widths, columns, strict=True)]
-    first = [least[number] if number in clamped else width for number, width in enumerate(widths)]
+    widths = [max(map(len, column.words)) for column in columns]
+    least = [min(width, _least(column)) for width, column in zip(widths, columns, strict=True)]
+    first = [least[number] if column.clamped else widths[number] for number, column in enumerate(columns)]
     for smallest in (first, least, [1] * len(widths)):
         while sum(widths) > room and (shrinking := [n for n, width in enumerate(widths) if width > smallest[n]]):
             widths[max(shrinking, key=widths.__getitem__)] -= 1

@@ -219,14 +219,14 @@ def _unequal(one: ComparedContender) -> str:
 
 def _indication(one: ComparedContender) -> str:
     nearest = one.indication
-    if nearest is None or math.isnan(nearest.toolkit_efficiency):
+    if nearest is None or nearest.largest is None:
         return ""
+    ours, theirs = nearest.largest
     versions = " and ".join(sorted({point.best.software for point in nearest.servers.points}))
     return (
-        f"{one.facets['model']} with {contender(one.facets)} keeps {percent(nearest.toolkit_efficiency, None, 1)} at "
-        f"{nearest.workers} workers relative to {nearest.base}, {nearest.servers.facets['model']} with parameter "
-        f"servers of {versions} {percent(nearest.servers_efficiency, None, 1)}. "
-        f"Not like for like: {_differing(nearest.differs)}"
+        f"{one.facets['model']} with {contender(one.facets)} keeps {percent(ours.efficiency, None, 1)} at "
+        f"{ours.workers} workers relative to {ours.base_workers}, {nearest.servers.facets['model']} with parameter "
+        f"servers of {versions} {percent(theirs.efficiency, None, 1)}. Not like for like: {_differing(nearest.differs)}"
     )
 
 
