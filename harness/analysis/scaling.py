@@ -109,8 +109,8 @@ class Curve:
 
     @property
     def baseline(self) -> CurvePoint | None:
-        """What efficiencies are relative to; None where they are not."""
-        return next((point for point in self.points if point.base and point.base.workers == point.workers), None)
+        """What efficiencies are relative to, which may be a point of another curve; None where they are not."""
+        return next((point.base for point in self.points if point.base), None)
 
     @property
     def runs(self) -> set[Result]:

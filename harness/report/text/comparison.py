@@ -117,18 +117,13 @@ def _baselines(curves: Sequence[Curve]) -> dict[Result, _Base]:
     of_any_curve: dict[Result, _Base] = {}
     of_own_curve: dict[Result, _Base] = {}
     for curve in sorted(curves, key=lambda curve: (len(curve.points) == 1, curve.scaling == "strong")):
-        base = _base(curve)
+        base = curve.baseline
         if base is None:
             continue
         for run in curve.runs:
             own = run.devices_per_node == curve.facets["devices_per_node"]
             (of_own_curve if own else of_any_curve).setdefault(run, (base, run in base.best.runs))
     return of_any_curve | of_own_curve
-
-
-def _base(curve: Curve) -> CurvePoint | None:
-    """What the curve's efficiencies are relative to, which may be a point of another curve."""
-    return next((point.base for point in curve.points if point.base), None)
 
 
 def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
@@ -324,7 +319,7 @@ def _title(pair: Mapping[str, Curve]) -> str:
     transports = "/".join(sorted({point.best.transport for point in points} - {""}))
     known = [*filter(None, (software, transports))]
     per_node = facets["devices_per_node"]
-    base = _base(next(iter(pair.values())))
+    base = next(iter(pair.values())).baseline
     real = pair["real"].facets["data"] if "real" in pair else "real"
     parts = (
         facets["system"],
