@@ -134,6 +134,9 @@ def test_contenders_within_five_percent_are_equal_and_need_no_more_repeats() -> 
         in text
     )
     assert "What would decide it" not in text
+    strict, loose = (races(listed(rows), margin=margin) for margin in (0.01, 0.1))
+    assert not strict[0].sizes[0].equal and loose[0].sizes[0].equal
+    assert "are equally fast on 2 nodes, to within 10 %: " in words.text(loose, verdict(listed(rows)))
 
 
 @pytest.mark.parametrize(("noise", "equal"), [(0.0325, True), (0.033, False)])
