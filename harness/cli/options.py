@@ -190,13 +190,13 @@ def field_options(
     return [_field_option(name, info, written=written.get(name)) for name, info in model.model_fields.items()]
 
 
-def specs_of(given: Mapping[str, Any], place: Place, subject: Subject = TRAINING, **usual: Any) -> list[RunSpec]:
+def specs_of(given: Mapping[str, Any], place: Place, subject: Subject = TRAINING, /, **usual: Any) -> list[RunSpec]:
     """The specs of what a command measures at a place; ``usual`` fields are the command's. Raises InvalidInput."""
     optional = config.names_of_config(given)
     return subject.specs(given, place.device(given["device"]), optional, **subject.protocol | usual)
 
 
-def spec_of(given: Mapping[str, Any], **usual: Any) -> RunSpec:
+def spec_of(given: Mapping[str, Any], /, **usual: Any) -> RunSpec:
     """The spec of a training, wherever it is; ``usual`` fields are the command's. Raises InvalidInput."""
     return TRAINING.spec(given, variant_of(given["device"]), config.names_of_config(given), **usual)
 

@@ -51,7 +51,7 @@ class Subject:
                 raise InvalidInput(f"unknown field '{name}'; {instead}")
 
     def specs(
-        self, options: Mapping[str, Any], device: str = "cpu", optional: Collection[str] = (), **usual: Any
+        self, options: Mapping[str, Any], device: str = "cpu", optional: Collection[str] = (), /, **usual: Any
     ) -> list[RunSpec]:
         """A spec for each backend on each number of nodes under each MPI library: there may be a list of each of these.
 
@@ -89,7 +89,7 @@ class Subject:
             check_mpi(specs, libraries)
         return specs
 
-    def spec(self, options: Mapping[str, Any], *more: Any, **usual: Any) -> RunSpec:
+    def spec(self, options: Mapping[str, Any], /, *more: Any, **usual: Any) -> RunSpec:
         """The spec that ``specs`` gives. Raises InvalidInput if there are several."""
         spec, *others = self.specs(options, *more, **usual)
         if others:
