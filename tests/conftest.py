@@ -244,6 +244,13 @@ class Finished:
         assert self.code == 0, f"exit code {self.code}\n{self.stdout}\n{self.stderr}"
         return self
 
+    def refused(self, *fragments: str) -> str:
+        """The line that the command was refused with as a wrong request; ``fragments`` have to be in it."""
+        assert (self.code, self.stdout) == (2, ""), self
+        assert self.stderr.startswith("harness: ") and self.stderr.find("\n") == len(self.stderr) - 1, self.stderr
+        assert all(fragment in self.stderr for fragment in fragments), self.stderr
+        return self.stderr.removeprefix("harness: ").removesuffix("\n")
+
 
 Harness = Callable[..., Finished]
 

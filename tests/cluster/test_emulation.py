@@ -50,11 +50,7 @@ def test_forked_processes_are_in_the_nodes_and_say_what_their_links_are(
     ids=["dilated", "dilated and scaled"],
 )
 def test_an_emulated_step_is_as_long_as_the_real_one_whatever_the_dilation_and_the_bytes(
-    cluster: VirtualCluster,
-    harness: Harness,
-    environment: Callable[..., Path],
-    tmp_path: Path,
-    ways: list[list[str]],
+    cluster: VirtualCluster, harness: Harness, environment: Callable[..., Path], tmp_path: Path, ways: list[list[str]]
 ) -> None:
     """Where the network bounds a step, so that two nodes on a few cores do not lengthen each other's computing."""
     environment("pytorch")

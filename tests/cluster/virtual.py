@@ -52,11 +52,7 @@ class VirtualCluster:
     def control(self, verb: str, *arguments: str, timeout: float = PATIENCE_S, **environ: str) -> Finished:
         """``cluster.py VERB``."""
         done = subprocess.run(
-            self.argv(verb, *arguments),
-            env={**os.environ, **environ},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
+            self.argv(verb, *arguments), env={**os.environ, **environ}, capture_output=True, text=True, timeout=timeout
         )
         return Finished(done.returncode, done.stdout, done.stderr)
 

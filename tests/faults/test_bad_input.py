@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import made
-from tests.conftest import Finished, Harness
+from tests.conftest import Harness
 from tests.wording import Case, cases
 
 PYTORCH = ["run", "--backend", "pytorch"]
@@ -42,8 +42,9 @@ def test_a_wrong_request_is_refused_in_one_line(refused: Harness, things: Path, 
 
 
 def test_cuda_without_a_gpu_is_refused(harness: Harness) -> None:
-    done = harness(*PYTORCH, "--device", "cuda", CUDA_VISIBLE_DEVICES="")
-    refused_in_one_line(done, "--device cuda", "0 GPUs", "--devices-per-node asks for 1")
+    harness(*PYTORCH, "--device", "cuda", CUDA_VISIBLE_DEVICES="").refused(
+        "--device cuda", "0 GPUs", "--devices-per-node asks for 1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,9 @@ def test_a_python_without_the_packages_is_refused_before_anything_is_begun(
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
     python.chmod(0o755)
-    done = harness(*PYTORCH, "--env", str(python))
-    refused_in_one_line(done, f"{python} is a Python without {missing}: give --env PYTHON of one that has what pytorch")
+    harness(*PYTORCH, "--env", str(python)).refused(
+        f"{python} is a Python without {missing}: give --env PYTHON of one that has what pytorch"
+    )
     assert not (tmp_path / "runs").exists()
     harness(*PYTORCH, "--env", str(python), "--dry-run").succeeded()
 
@@ -64,37 +66,22 @@ def test_a_python_without_the_packages_is_refused_before_anything_is_begun(
 def test_a_busy_port_is_refused_by_its_number(harness: Harness) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        refused_in_one_line(harness(*PYTORCH, "--port", str(port)), f"--port {port}", f"port {port} is in use")
+        harness(*PYTORCH, "--port", str(port)).refused(f"--port {port}", f"port {port} is in use")
         # … also when it is not the first one of the run
-        refused_in_one_line(harness(*PYTORCH, "--nodes", "2", "--port", str(port - 1)), f"port {port} is in use")
+        harness(*PYTORCH, "--nodes", "2", "--port", str(port - 1)).refused(f"port {port} is in use")
 
 
-@pytest.mark.parametrize(
-    ("request_", "named", "command"),
-    [
-        ("pytorch", "pytorch", "pytorch"),
-        ("parameter_server", "parameter_server", "parameter_server"),
-        ("distributed_replicated", "distributed_replicated", "distributed_replicated"),
-        ("multi_worker_mirrored", "multi_worker_mirrored", "multi_worker_mirrored"),
-        ("horovod", "horovod with tensorflow", "horovod --framework tensorflow"),
-        ("horovod --framework torch", "horovod with torch", "horovod --framework torch"),
-        ("caffe2", "caffe2", "caffe2"),
-        ("jax", "jax", "jax"),
-        ("torch_parameter_server", "torch_parameter_server", "torch_parameter_server"),
-        ("parameter_server_strategy", "parameter_server_strategy", "parameter_server_strategy"),
-    ],
-)
+@cases
 def test_a_missing_environment_is_refused_with_the_command_that_builds_it(
-    harness: Harness, tmp_path: Path, request_: str, named: str, command: str
+    harness: Harness, tmp_path: Path, case: Case
 ) -> None:
-    done = harness("run", "--backend", *request_.split(), HARNESS_CACHE=str(tmp_path / "cache"))
-    refused_in_one_line(done, f"the environment of {named} is not built", f"run `harness env build {command}`")
+    case.refused(harness(*case.words(), HARNESS_CACHE=str(tmp_path / "cache")))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_comparison_checks_every_run_before_it_starts_one(harness: Harness, things: Path) -> None:
     done = harness("run", "--backend", "all", "--nodes", "1,2", "--data", "single")
-    refused_in_one_line(done, "--data", "1 images for 2 ranks")
+    done.refused("--data", "1 images for 2 ranks")
     assert not (things / "runs").exists()
 
 
@@ -115,18 +102,12 @@ def test_what_an_encoding_has_no_characters_for_is_no_error(harness: Harness, tm
     done = harness("table", ".", **in_ascii).succeeded()
     assert "pytorch      2  100.00" in done.stdout and "pytorch      4" not in done.stdout
     assert done.stderr.startswith("1 record was left out: ./mit \\udcc3\\udcbc/") and "LC_ALL=C.UTF-8" in done.stderr
-    refused_in_one_line(harness("table", "mit ü", **in_ascii), "its path is no text in this locale")
+    harness("table", "mit ü", **in_ascii).refused("its path is no text in this locale")
 
 
 def test_an_output_whose_name_no_record_could_hold_is_refused_before_anything_is_written(
     harness: Harness, things: Path
 ) -> None:
     before = {*things.iterdir()}
-    refused_in_one_line(harness(*PYTORCH, "--output", os.fsdecode(b"runs-\xff")), "--output '/", "is no text in")
+    harness(*PYTORCH, "--output", os.fsdecode(b"runs-\xff")).refused("--output '/", "is no text in")
     assert {*things.iterdir()} == before
-
-
-def refused_in_one_line(done: Finished, *said: str) -> None:
-    assert (done.code, done.stdout) == (2, ""), done.stderr
-    assert done.stderr.startswith("harness: ") and done.stderr.endswith("\n") and done.stderr.count("\n") == 1
-    assert all(text in done.stderr for text in said), done.stderr

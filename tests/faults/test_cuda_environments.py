@@ -44,8 +44,7 @@ def test_an_environment_for_gpus_installs_and_names_the_missing_driver(
     python = environment(backend, framework, "cuda")
     subprocess.run([python, "-c", f"import {imports}"], check=True, capture_output=True, timeout=120)
     run = ["run", "--backend", backend, "--framework", framework, "--device", "cuda", "--model", "pointwise"]
-    none = harness(*run)
-    assert (none.code, none.stderr.count("\n")) == (2, 1) and "the nodes have 0 GPUs each" in none.stderr
+    harness(*run).refused("the nodes have 0 GPUs each")
 
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()

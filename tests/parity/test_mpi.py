@@ -77,11 +77,7 @@ def test_ranks_find_the_world_of_their_launcher_and_not_the_one_that_it_is_in_it
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "options"), TRAINED)
 def test_training_is_the_same_under_each_library(
-    harness: Harness,
-    environment: Callable[..., Path],
-    library: Callable[[str], Path],
-    way: str,
-    options: list[str],
+    harness: Harness, environment: Callable[..., Path], library: Callable[[str], Path], way: str, options: list[str]
 ) -> None:
     names = [*BEGINS]
     for name in names:

@@ -16,6 +16,7 @@ from harness.datasets.make import make
 from harness.records import measurement
 from tests import made
 from tests.conftest import FEW_STEPS, ROOT, Harness
+from tests.wording import Case, cases
 
 MODEL = models.specification("resnet50")
 STEPS = 6
@@ -110,17 +111,9 @@ def test_one_that_only_measures_says_so_when_it_is_to_train_to_an_accuracy(
     assert "tiny cannot train to an accuracy: its trainer is no Learner" in done.stderr
 
 
-def test_its_words_about_a_wrong_request_are_one_line(harness: Harness, installed: dict[str, str]) -> None:
-    for wrong, said in {
-        "--steepness=-1": "--steepness -1: must be greater than 0",
-        "--precision=amp": "--precision amp: tiny",
-        "--framework=torch": "--framework torch: tiny supports numpy",
-        "--device=cuda": "--device cuda: tiny supports cpu",
-        "--ps=1": "--ps is an option of distributed_replicated, parameter_server, parameter_server_strategy, torch_",
-    }.items():
-        done = harness(*RUN, wrong, **installed)
-        assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert said in done.stderr
+@cases
+def test_its_words_about_a_wrong_request_are_one_line(harness: Harness, installed: dict[str, str], case: Case) -> None:
+    case.refused(harness(*RUN, *case.words(), **installed))
 
 
 def test_a_backend_that_does_not_load_is_named_and_leaves_the_others_alone(harness: Harness, tmp_path: Path) -> None:
@@ -129,9 +122,7 @@ def test_a_backend_that_does_not_load_is_named_and_leaves_the_others_alone(harne
     listed = harness("list", "backends", **having(site))
     assert (listed.code, listed.stderr) == (0, "")
     assert "a_module_that_is_not_there" in listed.stdout and "\npytorch: " in listed.stdout
-    refused = harness("run", "--backend", "broken", **having(site))
-    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert "backend 'broken' does not load: ModuleNotFoundError" in refused.stderr
+    harness("run", "--backend", "broken", **having(site)).refused("backend 'broken' does not load: ModuleNotFoundError")
     assert harness("run", "--backend", "pytorch", "--dry-run", **having(site)).code == 0
 
 
@@ -163,9 +154,7 @@ def test_an_installed_model_is_listed_and_is_in_the_plan(harness: Harness, with_
         "dense.kernel",
         "dense.bias",
     ]
-    refused = harness(*plan)
-    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert "unknown model 'tiny_cnn'" in refused.stderr
+    harness(*plan).refused("unknown model 'tiny_cnn'")
 
 
 def losses(harness: Harness, backend: str, variables: dict[str, str]) -> list[float]:
@@ -197,9 +186,9 @@ def test_the_definition_of_an_installed_model_agrees_with_what_other_frameworks_
 
 def test_a_model_that_does_not_load_is_named(harness: Harness, tmp_path: Path) -> None:
     site = announcing(tmp_path, "harness.models", "broken = broken")
-    refused = harness("run", "--backend", "pytorch", "--model", "broken", "--dry-run", **having(site))
-    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert "model 'broken' does not load: ModuleNotFoundError: No module named 'broken'" in refused.stderr
+    harness("run", "--backend", "pytorch", "--model", "broken", "--dry-run", **having(site)).refused(
+        "model 'broken' does not load: ModuleNotFoundError: No module named 'broken'"
+    )
     assert harness("run", "--backend", "pytorch", "--dry-run", **having(site)).code == 0
     listed = harness("list", "models", **having(site))
     assert (listed.code, listed.stderr) == (0, "")
@@ -226,7 +215,7 @@ def test_an_installed_exporter_is_a_format_and_its_name_a_suffix(
 def test_an_exporter_that_does_not_load_is_named_and_leaves_the_others_alone(harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record()])
     site = announcing(tmp_path, "harness.exporters", "broken = a_module_that_is_not_there:write")
-    refused = harness("export", "runs", "--format", "broken", **having(site))
-    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert "--format broken: does not load: ModuleNotFoundError: No module named 'a_module" in refused.stderr
+    harness("export", "runs", "--format", "broken", **having(site)).refused(
+        "--format broken: does not load: ModuleNotFoundError: No module named 'a_module"
+    )
     assert harness("export", "runs", "--format", "csv", **having(site)).succeeded().stdout

@@ -147,11 +147,7 @@ def test_no_folder_but_one_on_the_shelf_is_a_baseline(shelf: Path, source: str) 
 
 @pytest.mark.parametrize("name", ["a/b", "../v1", ".v1", "-v1", "", "v 1", "v1\n", "reference", "naïve"])
 def test_a_name_that_is_none_is_refused(shelf: Path, name: str) -> None:
-    for act in (
-        partial(baselines.save, name, [], []),
-        partial(baselines.get, name),
-        partial(baselines.remove, name),
-    ):
+    for act in (partial(baselines.save, name, [], []), partial(baselines.get, name), partial(baselines.remove, name)):
         with pytest.raises(InvalidInput, match=r"cannot name a baseline|what the published measurements are called"):
             act()
     assert not shelf.exists()

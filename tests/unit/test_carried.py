@@ -16,6 +16,7 @@ from harness.prediction.forecast import at
 from harness.prediction.workload import Workload
 from harness.results import Result
 from tests.conftest import Harness
+from tests.wording import Case, cases
 
 RATE, MESSAGE_S = 1e8, 2e-4  # of a made network: bytes per second of a node, and what the smallest message takes
 SMALL, LARGE = 1024, 1 << 22
@@ -90,15 +91,8 @@ def test_a_step_that_the_network_bounds_takes_its_bytes_at_the_measured_rate(
     assert found.low < found.img_per_s < found.high < 1.5 * found.low
 
 
+@cases
 def test_a_folder_without_what_is_needed_and_a_record_without_the_model_are_refused(
-    harness: Harness, tmp_path: Path
+    refused: Harness, tmp_path: Path, case: Case
 ) -> None:
-    asked = ("predict", "--backend", "pytorch", "--model", "resnet50", "--nodes", "8")
-    done = harness(*asked, "--single", "100", "--network", str(tmp_path))
-    assert done.code == 2 and "--network: no allreduce over gloo on several nodes is there" in done.stderr
-    done = harness(*asked, "--single", str(tmp_path), "--network", "1GB/s")
-    assert done.code == 2 and "--single: no run of resnet50" in done.stderr
-    done = harness(*asked, "--single", "x", "--network", "1GB/s")
-    assert "--single 'x': must be a finite number above 0, or the record of a run on one worker" in done.stderr
-    done = harness(*asked, "--single", "100", "--network", "fast")
-    assert "--network 'fast': must be a rate such as 9.5GB/s" in done.stderr
+    case.refused(refused(*case.words(HERE=tmp_path)), HERE=tmp_path)

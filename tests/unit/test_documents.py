@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +21,7 @@ from shutil import copytree, rmtree
 from textwrap import dedent
 
 import pytest
+from markdown_it import MarkdownIt
 
 from harness.cli import command_path
 from harness.datasets.make import make
@@ -111,44 +112,32 @@ class Shown:
     code: int = 0  # that the comment beside it states
 
 
-COMMAND = re.compile(r"""(.*[ ("=])?(harness|make|python3?|\.venv/bin/\w+)([ )].*|$)""")
+PROGRAM = r"(?:harness|make|python3?|\.venv/bin/\w+)"
+# Quotes may hold line breaks; the rest of a block after an import belongs to it.
+COMMAND = re.compile(rf"""^(?:import [\s\S]*|(?=(?:.*[ ("=])?{PROGRAM}(?:[ )]|$))(?:"[^"]*"|[^"\n])*)""", re.MULTILINE)
+COMMENT = re.compile(r"(^|\s+)# .*", re.MULTILINE)
 
 
 def shown(page: str, text: str) -> Iterator[Shown]:
-    """The commands of a page, in indented or fenced blocks and in sentences. A block of Python is one command."""
-    prose: list[tuple[int, str]] = []
-    inside = fenced = gap = False
-    command: Shown | None = None
-    for number, line in enumerate([*text.splitlines(), "."], start=1):
-        if line.startswith("```"):
-            fenced = not fenced
-        elif not line.strip():
-            gap = True
-        elif fenced or (line.startswith("    ") and (inside or gap)):
-            code = re.sub(r"(^|\s+)# .*", "", line if fenced else line[4:])
-            comment = re.search(r"# .*exit code (\d)(?! if)", line)
-            stated = int(comment[1]) if comment else 0
-            if command and command.text.endswith("\\"):
-                command = replace(command, text=command.text[:-1] + code.strip(), code=stated)
-            elif command and (command.text.startswith("import ") or command.text.count('"') % 2):
-                command = replace(command, text=f"{command.text}\n{code}")
-            elif COMMAND.fullmatch(code) or code.startswith("import "):
-                if command:
-                    yield command
-                command = Shown(page, number, code.strip(), code=stated)
-            elif command and (gap or command.output):
-                command = replace(command, output=f"{command.output}{code}\n")
-            inside, gap = True, False
-        else:
-            inside = gap = False
-            prose.append((number, line))
-            if command:
-                yield command
-            command = None
-    sentences = "".join(f"\n{line}" for _, line in prose)
-    for match in re.finditer(r"`((?:harness|make|python3?|\.venv/bin/\w+)\s[^`]*)`", sentences):
-        number, _ = prose[sentences.count("\n", 0, match.start()) - 1]
-        yield Shown(page, number, " ".join(match[1].split()), None)
+    """The commands of a page, in blocks and in sentences."""
+    for token in MarkdownIt().enable("table").parse(text):
+        line = token.map[0] + 1 if token.map else 0
+        if token.type in ("code_block", "fence"):
+            yield from in_block(page, line, token.content)
+        for part in token.children or ():
+            if part.type == "code_inline" and re.match(rf"{PROGRAM}\s", part.content):
+                yield Shown(page, line, " ".join(part.content.split()), None)
+
+
+def in_block(page: str, line: int, block: str) -> Iterator[Shown]:
+    """The commands of a block, each with what stands below it after a blank line. A block of Python is one command."""
+    joined = re.sub(r"\\\n\s*", "", block)
+    found = [*COMMAND.finditer(joined)]
+    for command, following in itertools.zip_longest(found, found[1:]):
+        below = joined[command.end() : following.start() if following else None].partition("\n\n")[2]
+        stated = re.search(r"# .*exit code (\d)(?! if)", command[0])
+        text, output = (COMMENT.sub("", part) for part in (command[0].strip(), below))
+        yield Shown(page, line, text, output, int(stated[1]) if stated else 0)
 
 
 def variants(text: str) -> Iterator[str]:
@@ -377,10 +366,10 @@ def test_commands_are_found_in_blocks_and_in_sentences_with_what_they_print() ->
     page = "Say `harness\nlist sites`.\n\n    harness a \\\n      --b     # why: exit code 1\n\n    out  1\n    2\n"
     page += "    make x\n\n```\npython y\n```\nz\n\n    out\n"
     assert [(one.line, one.text, one.output, one.code) for one in shown("page", page)] == [
-        (4, "harness a --b", "out  1\n2\n", 1),
-        (9, "make x", "", 0),
-        (12, "python y", "", 0),
         (1, "harness list sites", None, 0),
+        (4, "harness a --b", "out  1\n2\n", 1),
+        (4, "make x", "", 0),
+        (11, "python y", "", 0),
     ]
     assert list(variants("harness x|y [--nodes N] RESULTS…")) == [
         "harness x --nodes 2 RESULTS",

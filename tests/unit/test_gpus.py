@@ -120,12 +120,7 @@ def planned(nodes: int, devices_per_node: int, transport: str | None = None) -> 
 
 @pytest.mark.parametrize(
     ("listing", "names"),
-    [
-        (WHOLE, [H100, SECOND]),
-        (DIVIDED, [*MIGS, SECOND]),
-        ("No devices were found\n", []),
-        ("", []),
-    ],
+    [(WHOLE, [H100, SECOND]), (DIVIDED, [*MIGS, SECOND]), ("No devices were found\n", []), ("", [])],
 )
 def test_gpus_have_the_names_that_cuda_accepts_and_mig_instances_replace_theirs(listing: str, names: list[str]) -> None:
     assert gpus.devices(listing) == names

@@ -44,12 +44,7 @@ def commands(spec: EnvironmentSpec, folder: Path) -> Commands:
 
 def test_every_framework_and_variant_has_an_environment_of_its_own() -> None:
     names = [environments.path(spec).name.rpartition("-")[0] for spec in ALL]
-    assert names == [
-        "horovod-tensorflow-cpu",
-        "horovod-tensorflow-cuda",
-        "horovod-torch-cpu",
-        "horovod-torch-cuda",
-    ]
+    assert names == ["horovod-tensorflow-cpu", "horovod-tensorflow-cuda", "horovod-torch-cpu", "horovod-torch-cuda"]
 
 
 def test_version_of_horovod_and_what_it_is_compiled_for_are_part_of_the_key() -> None:

@@ -394,47 +394,14 @@ def spoil(root: Path, name: str, change: Callable[[bytes], bytes]) -> None:
 
 
 SECOND = 50 + tfrecord.OVERHEAD  # where the second record of a shard begins
-SPOILT: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    "missing": (
-        lambda root: (root / "train-00001-of-00003").unlink(),
-        ["lacks train-00001-of-00003", "2 of 3"],
-    ),
-    "two sets": (
-        lambda root: write_shards(root, "train", [1]),
-        ["train-00000-of-00001", "one set"],
-    ),
-    "truncated": (
-        lambda root: spoil(root, "train-00002-of-00003", lambda old: old[:-1]),
-        ["train-00002-of-00003", f"at byte {SECOND}", "cut short"],
-    ),
-    "truncated header": (
-        lambda root: spoil(root, "train-00001-of-00003", lambda old: old[: SECOND + 4]),
-        ["train-00001-of-00003", f"at byte {SECOND}", "cut short"],
-    ),
-    "other magic": (
-        lambda root: spoil(root, "train-00000-of-00003", lambda old: b"Rar!" + old[4:]),
-        ["train-00000-of-00003", "at byte 0", "no TFRecord"],
-    ),
-    "empty": (
-        lambda root: [spoil(root, f"train-0000{shard}-of-00003", lambda _: b"") for shard in range(3)],
-        ["hold no record"],
-    ),
-    "too many": (
-        lambda root: (root / "train-00003-of-00003").touch(),
-        ["train-00003-of-00003", "0 to 2"],
-    ),
-}
 
 
-@pytest.mark.parametrize(("spoil_it", "words"), SPOILT.values(), ids=SPOILT)
-def test_a_set_of_shards_that_is_not_whole_is_refused(
-    tmp_path: Path, spoil_it: Callable[[Path], object], words: list[str]
-) -> None:
+@cases
+def test_a_set_of_shards_that_is_not_whole_is_refused(tmp_path: Path, case: Case) -> None:
     root = write_shards(tmp_path / "set", "train", [2, 2, 2])
-    spoil_it(root)
-    with pytest.raises(DataError) as error:
+    eval(case.request)
+    with case.raises(DataError, HERE=root):
         find(root, "train")
-    one_line(error, *words)
 
 
 @cases

@@ -82,10 +82,7 @@ SERVERS_OF_512 = ("parameter_server", 512, {"ps": 64, "ps_nodes": "dedicated"})
 
 @pytest.mark.parametrize(
     ("name", "backend", "nodes", "options"),
-    [
-        ("horovod-n128", "horovod", 128, {}),
-        ("parameter_server-n512-ps64-dedicated", *SERVERS_OF_512),
-    ],
+    [("horovod-n128", "horovod", 128, {}), ("parameter_server-n512-ps64-dedicated", *SERVERS_OF_512)],
 )
 def test_plan_host_file_and_script_are_as_they_were_when_somebody_last_looked(
     name: str, backend: str, nodes: int, options: dict[str, object]

@@ -49,10 +49,7 @@ def test_dedicated_parameter_servers_get_nodes_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("where", "its_hosts"),
-    [
-        ("shared", ["nid00000", "nid00000", "nid00001"]),
-        ("dedicated", ["nid00002", "nid00002", "nid00003"]),
-    ],
+    [("shared", ["nid00000", "nid00000", "nid00001"]), ("dedicated", ["nid00002", "nid00002", "nid00003"])],
 )
 def test_servers_fill_a_node_before_the_next_one(where: str, its_hosts: list[str]) -> None:
     launch = plan(cluster(4), "parameter_server", {"ps": 3, "ps_per_node": 2, "ps_nodes": where}, nodes=2)

@@ -23,17 +23,7 @@ from harness.core.backend import EVERY, contenders
 from harness.core.emulation import Kept
 from harness.prediction import observations
 from harness.records.measurement import Record
-from harness.report.page import (
-    assemble,
-    document,
-    figures,
-    lines,
-    modelled,
-    plotly,
-    run_figures,
-    static,
-    tables,
-)
+from harness.report.page import assemble, document, figures, lines, modelled, plotly, run_figures, static, tables
 from harness.report.page.document import Section
 from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Series, Spot, Style
 from harness.report.text import comparison
@@ -117,12 +107,7 @@ def test_families_have_markers_of_their_own(tmp_path: Path) -> None:
 def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: Path, device: str) -> None:
     """There are more contenders than colours: those of one backend and framework share one, with different markers."""
     everything = contenders([EVERY], device)
-    found = lines.of(
-        loaded(
-            tmp_path,
-            *(made.record(**one, device=device) for one in everything),
-        )
-    )
+    found = lines.of(loaded(tmp_path, *(made.record(**one, device=device) for one in everything)))
     assert len(found) == len({(line.style.colour, line.style.marker) for line in found}) == len(everything)
     colours = {(line.facets.backend, line.facets.framework): line.style.colour for line in found}
     assert len(set(colours.values())) == len(colours)
@@ -179,9 +164,7 @@ def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_an
     assert shares["parameter_server"] == pytest.approx({1: 8**0.1, 2: 4**0.1, 8: 1.0, 16: 2**-0.1})
 
 
-def test_a_curve_without_the_common_base_has_a_figure_with_its_own_and_no_efficiency_elsewhere(
-    tmp_path: Path,
-) -> None:
+def test_a_curve_without_the_common_base_has_a_figure_with_its_own_and_no_efficiency_elsewhere(tmp_path: Path) -> None:
     several = [made.record(name, n) for name in ("parameter_server", "pytorch") for n in (1, 2)]
     other = [made.record("horovod", n) for n in (4, 8)]
     found = assemble.sections(loaded(tmp_path, *several, *other))

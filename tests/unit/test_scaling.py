@@ -185,10 +185,7 @@ def test_runs_of_one_configuration_are_pooled_and_those_of_another_version_are_n
     rows = [run(1, [100.0, 102.0]), run(1, [104.0]), run(1, [110.0, 112.0], software="TensorFlow 2.17.0")]
     older, newer = scaling.curves(listed(rows))
     assert older.points[0].best.sample.values == (100.0, 102.0, 104.0)
-    assert older.points[0].best.sources == (
-        rows[0]["source"],
-        rows[1]["source"],
-    )
+    assert older.points[0].best.sources == (rows[0]["source"], rows[1]["source"])
     assert newer.points[0].best.sample.values == (110.0, 112.0)
     (joined,) = scaling.curves(listed(rows), by="family")
     assert [one.sample.values for one in joined.points[0].tried] == [(100.0, 102.0, 104.0), (110.0, 112.0)]

@@ -116,15 +116,10 @@ def test_check_names_every_record_that_cannot_be_believed(harness: Harness, tmp_
     assert second.startswith("runs/training/training.json: not a valid record: was: unknown field")
 
 
-@pytest.mark.parametrize(
-    ("source", "complaint"), [("nowhere", "nowhere: no such file or folder"), ("empty", "empty: no record")]
-)
-def test_nothing_to_check_is_a_mistake_of_the_request(
-    harness: Harness, tmp_path: Path, source: str, complaint: str
-) -> None:
+@cases
+def test_nothing_to_check_is_a_mistake_of_the_request(harness: Harness, tmp_path: Path, case: Case) -> None:
     (tmp_path / "empty").mkdir()
-    refused = harness("check", source)
-    assert refused.code == 2 and refused.stderr.startswith(f"harness: {complaint}")
+    case.refused(harness(*case.words()))
 
 
 @cases

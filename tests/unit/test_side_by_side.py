@@ -12,27 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, group
+from tests.conftest import ROOT
 
 Tiny = Callable[..., tuple[int, str]]
-
-
-def test_two_faults_of_one_file_run_in_two_processes() -> None:
-    """Where tests are dealt out is inside pytest-xdist: should ``group`` not be asked any more, nothing else would tell."""
-    of_one_file = ["test_cuda_without_a_gpu_is_refused", "test_a_busy_port_is_refused_by_its_number"]
-    tests = [f"tests/faults/test_bad_input.py::{name}" for name in of_one_file]
-    options = ["-n", "2", "-v", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *tests], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-    assert sorted(re.findall(r"^\[(gw\d)\].* PASSED ", done.stdout, re.MULTILINE)) == ["gw0", "gw1"]
-
-
-def test_users_of_the_virtual_cluster_share_a_process_as_does_every_other_file() -> None:
-    assert group("tests/cluster/test_ssh.py::test_a") == group("tests/cluster/test_runs.py::test_b[1-2]")
-    assert group("tests/unit/test_cli.py::test_a") == group("tests/unit/test_cli.py::test_b")
-    assert group("tests/unit/test_cli.py::test_a") != group("tests/parity/test_models.py::test_a")
 
 
 TINY = """

@@ -62,10 +62,7 @@ def test_sinfo_is_read_by_partition_the_default_first_with_what_most_nodes_have(
 def test_init_writes_a_profile_that_is_taken_and_is_this_hosts_site(slurm: Slurm, harness: Harness) -> None:
     done = harness("site", "init", "mine").succeeded()
     path = sites.user_folder() / "mine.toml"
-    assert done.stdout.splitlines()[:2] == [
-        f"wrote {path}",
-        f"ok     mine:gpu  {path}  (Slurm takes its jobs)",
-    ]
+    assert done.stdout.splitlines()[:2] == [f"wrote {path}", f"ok     mine:gpu  {path}  (Slurm takes its jobs)"]
     site = sites.find("mine")
     assert (site.cores_per_node, site.gpus_per_node, site.time_limit_s) == (64, 4, 129_600)
     assert site.access == ("--partition=gpu",) and site.extras.mpi == "pmi2" and site.output is None

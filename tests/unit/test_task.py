@@ -81,8 +81,7 @@ def test_the_process_gets_its_environment_its_repeat_and_its_log(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code", "noted"),
-    [("raise SystemExit(7)", 7, 7), ("import os; os.kill(os.getpid(), 9)", 137, -9)],
+    ("code", "exit_code", "noted"), [("raise SystemExit(7)", 7, 7), ("import os; os.kill(os.getpid(), 9)", 137, -9)]
 )
 def test_how_the_process_ended_is_passed_on_and_noted(tmp_path: Path, code: str, exit_code: int, noted: int) -> None:
     task = Task(tmp_path, code)
