@@ -46,11 +46,11 @@ def predicted(spec: RunSpec, links: float) -> Steps:
     assert device
     assert exchange
     of_step, rate = law(exchange(spec), profile(spec.model)), links * 1e9 * PAYLOAD
-    known = [Parameters(rate, contention=crowd) for crowd in (0.0, CONTENTION)]
-    return Steps(
-        *(float(of_step.seconds(spec.nodes, spec.workers, device.step_s, each)) for each in known),
-        of_step.two_lines_s(spec.nodes, device.step_s, device.forward_share, rate),
+    queues_s, contention_s = (
+        float(of_step.seconds(spec.nodes, spec.workers, device.step_s, Parameters(rate, contention=crowd)))
+        for crowd in (0.0, CONTENTION)
     )
+    return Steps(queues_s, contention_s, of_step.two_lines_s(spec.nodes, device.step_s, device.forward_share, rate))
 
 
 def points(name: str, tables: Sequence[Table]) -> list[StudyPoint]:

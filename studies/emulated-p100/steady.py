@@ -381,9 +381,9 @@ def dilations_agree(points: Sequence[Point]) -> Outcome:
     """Steps of the same configuration, with and without twice the dilation: processors' time beside the device halves."""
     known = {(point.links, point.spec.nodes, point.way, point.spec.dilation): point for point in points}
     off = {
-        point.label: known[*alike, 2 * dilation].step_s / point.step_s - 1
-        for (*alike, dilation), point in known.items()
-        if (*alike, 2 * dilation) in known
+        point.label: known[links, nodes, way, 2 * dilation].step_s / point.step_s - 1
+        for (links, nodes, way, dilation), point in known.items()
+        if (links, nodes, way, 2 * dilation) in known
     }
     return _agreement(off, 0.02)
 
@@ -439,8 +439,8 @@ QUESTIONS: dict[Callable[[Sequence[Point]], Outcome], str] = {
 
 
 def findings(points: Sequence[Point]) -> list[Finding]:
-    nothing: Outcome = ("cannot say", "Not measured.", {})
-    return [Finding(ask.__name__, text, *(ask(points) or nothing)) for ask, text in QUESTIONS.items()]
+    not_measured: tuple[Answer, str, dict[str, float]] = ("cannot say", "Not measured.", {})
+    return [Finding(ask.__name__, text, *(ask(points) or not_measured)) for ask, text in QUESTIONS.items()]
 
 
 # --- the page ---
