@@ -63,7 +63,7 @@ def test_a_path_is_stronger_than_a_baseline_of_that_name(run: Callable[..., Fini
     run("baseline", "save", "v1", "runs").succeeded()
     made.save(tmp_path / "v1", [made.record(img_per_s=[100.0, 101.0])])
     made.save(tmp_path / "new", [made.record(img_per_s=[100.0, 101.0], day=1)])
-    assert run("regression", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["img_per_s"] > 100
+    assert run("regression", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["rate"] > 100
 
 
 def test_records_are_kept_as_they_were(shelf: Path, tmp_path: Path) -> None:

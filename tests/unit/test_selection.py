@@ -168,7 +168,7 @@ def test_last_week_is_compared_with_this_one_in_the_same_folder(harness: Harness
     assert (done.json["old"]["records"], done.json["new"]["records"], done.json["counts"]["slower"]) == (42, 42, 6)
     same = harness("regression", "runs @ tag=old", "runs @ tag=new site=daint", "--json")
     assert (same.code, same.json["pairs"]) == (1, done.json["pairs"])
-    assert harness("compare", THIS, LAST).code == 0
+    assert harness("regression", THIS, LAST).code == 0
     compared = package.compare(f"{two_weeks} @ now-14d:now-7d", f"{two_weeks} @ now-7d:now")
     assert set(compared["verdict"]) == {"slower"}
 
