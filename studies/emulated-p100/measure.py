@@ -70,6 +70,8 @@ class Part(NamedTuple):
     @property
     def place(self) -> Path:
         """Where its records are kept."""
+        if self.name.startswith("alone"):
+            return Path("unfitted/alone")
         return Path("unfitted/trainings" if self.name.startswith("unfitted") else "steady", self.name)
 
     def toml(self) -> str:
@@ -162,7 +164,7 @@ def main() -> int:
     state, worst = ["--state", options.state], 0
     for of_file in filter(None, chosen.values()):
         try:
-            nodes = max(part.nodes for part in of_file)
+            nodes = max(2, *(part.nodes for part in of_file))  # links have two ends
             if code := call(*CLUSTER, "up", *state, "--nodes", str(nodes), "--rate", "1gbit"):
                 return code
             for part in of_file:
