@@ -44,7 +44,6 @@ from harness.worker import machine
 from harness.worker.agent.seating import SPEC
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
-REPEATS = 5  # of each side, also of a kernel whose usual number is one, which has no spread to judge by
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
 VARIABLE = re.compile(r"var:([A-Za-z_]\w*)")
 NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's rate
@@ -114,7 +113,8 @@ def planned(
     """
     folder = (place.folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab-{secrets.token_hex(4)}").absolute()
     sides, device = dict[str, Side](), place.device(options.get("device"))
-    usual = subject.protocol | {"repeats": REPEATS}
+    # What is usual for a kernel, but its repeats: one has no spread to judge by.
+    usual = {name: value for name, value in subject.protocol.items() if name != "repeats"}
     for name, text in (("a", comparison.a), ("b", comparison.b)):
         secret = next(filter(machine.SECRET.search, VARIABLE.findall(text)), None)
         if secret:  # its value is not repeated here

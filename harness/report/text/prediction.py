@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas
-from pydantic_core import to_jsonable_python
 
+from harness.core.plain import plain
 from harness.core.text import plural
 from harness.prediction import forecast
 from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
@@ -23,8 +23,8 @@ _ACCURACY = ("MAPE", "worst", "at", "two lines")
 
 
 def as_json(document: object) -> str:
-    """Dataclasses become objects with their fields; NaN and infinity, which JSON does not have, become null."""
-    return json.dumps(to_jsonable_python(document, inf_nan_mode="null"))
+    """The JSON of what ``plain`` makes of a document, in one line."""
+    return json.dumps(plain(document), allow_nan=False)
 
 
 def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
