@@ -5,13 +5,12 @@ backend's environment (Python 3.9 and later), where nothing else is. ``__init__.
 """
 
 import importlib
-from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "ab", "compare", "kernel", "load", "load_kernels", "plan", "predict", "run", "verdict"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'harness' has no attribute '{name}'")
     return getattr(importlib.import_module("harness.api"), name)

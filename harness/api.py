@@ -48,7 +48,7 @@ def run(
     nodes: int | Sequence[int] = 1,
     site: str | None = None,
     output: str | Path | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> pandas.DataFrame:
     """Measure a backend on a number of nodes, or several of both with their repeats in turn: ``harness run``.
 
@@ -84,7 +84,7 @@ def kernel(
     sizes: Sequence[int] | None = None,
     site: str | None = None,
     output: str | Path | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> pandas.DataFrame:
     """Measure what a transport does by itself: ``harness kernel``.
 
@@ -108,7 +108,7 @@ def ab(
     difference: float = sides.DIFFERENCE,
     site: str | None = None,
     output: str | Path | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> pandas.DataFrame:
     """Which of two sides is faster, repeats in turn: ``harness ab``. ``a`` and ``b`` are what ``--a`` and ``--b`` say.
 
@@ -154,7 +154,7 @@ def ab(
     return pandas.DataFrame(rows)
 
 
-def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: Any) -> LaunchPlan:
+def plan(backend: str, *, nodes: int = 1, site: str | None = None, **fields: object) -> LaunchPlan:
     """Every process that ``run`` would start, without starting any: ``harness run --dry-run``."""
     place, options = _place(site, None, fields | {"backend": backend, "nodes": nodes}, dry_run=True)
     TRAINING.check(options)
@@ -241,7 +241,7 @@ def predict(
     single: float | str | Path | None = None,
     network: float | str | Path | None = None,
     throughput: float | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> pandas.DataFrame:
     """Predict throughput on so many ``nodes``: ``harness predict``.
 
@@ -287,10 +287,10 @@ def _share(name: str, value: float, zero: bool = False) -> float:
     return value
 
 
-def _by_field(given: Mapping[str, Any]) -> dict[str, Any]:
+def _by_field(given: Mapping[str, object]) -> dict[str, Any]:
     """What is ``given`` by the names of fields, which may also be called what the command line calls them."""
     names = {"env": "environment"} | backends.option_fields()
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for name, value in given.items():
         field = names.get(name, name)
         if field in fields:
@@ -301,10 +301,10 @@ def _by_field(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place(
-    site: str | None, output: str | Path | None, fields: dict[str, Any], dry_run: bool = False
+    site: str | None, output: str | Path | None, fields: dict[str, object], dry_run: bool = False
 ) -> tuple[Place, dict[str, Any]]:
     """Where it runs, and the fields that say something else, by the names that a spec has for them."""
-    options = _by_field(fields)
+    options: dict[str, Any] = _by_field(fields)
     if strange := sorted(OF_COMMAND & options.keys()):
         raise InvalidInput(f"'{strange[0]}' is an option of the command `harness run` only, not of Python's functions")
     given = {name: options.pop(name) for name in OF_PLACE if name in options}
@@ -317,7 +317,7 @@ def _place(
     return Place(site=name, output=folder, dry_run=dry_run, **given), options
 
 
-def _measured(subject: Subject, site: str | None, output: str | Path | None, fields: dict[str, Any]) -> Outcome:
+def _measured(subject: Subject, site: str | None, output: str | Path | None, fields: dict[str, object]) -> Outcome:
     """The runs that measure the ``subject``, and their records. Raises InvalidInput; RunFailed for one without a number."""
     place, options = _place(site, output, fields)
     subject.check(options)

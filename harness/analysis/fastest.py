@@ -16,11 +16,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Ratio
-from harness.analysis.scaling import Curve, CurvePoint
+from harness.analysis.scaling import Curve, CurvePoint, Facets
 from harness.analysis.verdict import MARGIN
 from harness.results.result import LENGTH, Result
 
@@ -34,7 +34,7 @@ class Standing:
 
     DERIVED: ClassVar = ("node_hours",)
 
-    facets: Mapping[str, Any]
+    facets: Facets
     point: CurvePoint
     ratio: Ratio
 

@@ -99,12 +99,15 @@ class CurvePoint:
         return tuple(one.sample for one in self.tried)
 
 
+Facets = Mapping[str, Any]  # the values of columns that all results of a group share
+
+
 @dataclass(frozen=True)
 class Curve:
     """Points by number of workers. ``facets`` are the columns that are equal in all of them."""
 
     scaling: Scaling
-    facets: Mapping[str, Any]
+    facets: Facets
     points: tuple[CurvePoint, ...]
 
     @property

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Literal
 
 from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Ratio
-from harness.analysis.scaling import Curve, CurvePoint, common
+from harness.analysis.scaling import Curve, CurvePoint, Facets, common
 from harness.results.result import Result
 
 MARGIN = 0.05  # how close to 1 a ratio must be to count as no difference
@@ -82,7 +82,7 @@ class ComparedContender:
     within the margin, if the ratios stay as they are.
     """
 
-    facets: Mapping[str, Any]
+    facets: Facets
     answer: Answer
     reason: Reason = ""
     sizes: tuple[AtSize, ...] = ()

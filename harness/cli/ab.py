@@ -162,7 +162,7 @@ def ab(
         click.echo(f"when they have ended: harness collect {planned.folder}; harness ab --of {planned.folder}")
 
 
-def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, Any]) -> Subject:
+def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, object]) -> Subject:
     """What is measured. Raises InvalidInput for an option that is not for it."""
     if command and given["preflight"]:
         raise InvalidInput("--preflight: is for backends; leave it out, or the command")

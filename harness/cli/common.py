@@ -71,7 +71,7 @@ WATCH = click.option("--watch", is_flag=True, help="follow them until nothing go
 QUIET = click.option("--quiet", is_flag=True, help="no progress")
 
 
-class ParsedText(click.ParamType[Any]):
+class ParsedText(click.ParamType[object]):
     """A value that ``read`` understands. What it raises as ValueError says what would be right."""
 
     name = "text"

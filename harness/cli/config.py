@@ -18,6 +18,8 @@ from harness.sites.file import WITH_HOSTS
 if TYPE_CHECKING:
     from harness.sites.site import Site
 
+Given = Mapping[str, Any]  # the values of a command's options, by their names
+
 # Options that are for one command, never for all. What --mpi says most runs have no use for, and refuse.
 ONCE = ("dry_run", "as_json", "force", "no_wait", "no_submit", "everything", "a", "b", "of", "kernel", "mpi")
 FOR_JOBS = ("account", "job_options", "time_limit", "jobs")
@@ -85,7 +87,7 @@ def _check_field(name: str, value: object) -> None:
         raise refusals[0]
 
 
-def without_misplaced(given: Mapping[str, Any], site: Site | None) -> dict[str, Any]:
+def without_misplaced(given: Given, site: Site | None) -> dict[str, Any]:
     """``given`` less those options of the config that say nothing about ``site`` (None: this machine)."""
     misplaced = {"environ", "hosts", *FOR_JOBS}
     if site:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain, product
-from typing import Any
 
 import click
 
 from harness import kernels
 from harness.cli.common import ParsedText, completing
-from harness.cli.config import names_of_config, of_config
+from harness.cli.config import Given, names_of_config, of_config
 from harness.cli.options import MeasuringCommand, grouped, option, place_of, spec_options, specs_of
 from harness.cli.runs import RUNNING, measure, several_of_each
 from harness.core import backend as backends
@@ -39,18 +38,18 @@ SIZE = option(
 
 
 NETWORK = "network"  # in place of a kernel: several of them over every transport
-FEW: dict[str, Any] = {"steps": 50, "repeats": 3}  # of each transport, as they are many
+FEW: dict[str, object] = {"steps": 50, "repeats": 3}  # of each transport, as they are many
 OF_NETWORK = sizes("1KiB..64MiB")
 OF_SERVERS = ("incast", "outcast")
 COMPARED = ("pingpong", "allreduce", *OF_SERVERS)  # of each transport that has it
 
 
-def kernel_of(name: str, given: dict[str, Any]) -> KernelSizes:
+def kernel_of(name: str, given: dict[str, object]) -> KernelSizes:
     """The kernel of this name with the sizes that are ``given``, by default its usual ones. Raises InvalidInput."""
     return KernelSizes.of(name, _sizes(name, kernels.specification(name).option, given))
 
 
-def _sizes(name: str, fitting: str, given: dict[str, Any]) -> tuple[int, ...] | None:
+def _sizes(name: str, fitting: str, given: Given) -> tuple[int, ...] | None:
     """The sizes that the ``fitting`` option gives. Raises InvalidInput if the other one is given, but not in the config."""
     for option_name in ("bytes", "size"):
         if f"--{option_name}" != fitting and given[option_name] and not of_config(option_name):
@@ -76,7 +75,7 @@ def _sizes(name: str, fitting: str, given: dict[str, Any]) -> tuple[int, ...] | 
         *RUNNING,
     ],
 )
-def kernel(name: str, **given: Any) -> None:
+def kernel(name: str, **given: object) -> None:
     """Measure KERNEL over a transport that a backend trains with (see `harness list kernels`).
 
     Prints latency (median, 99th percentile) and bandwidth, or Gflop/s, for each size, and writes a record. A wrong result
@@ -101,7 +100,7 @@ def kernel(name: str, **given: Any) -> None:
     measure(specs, place, given, texts.kernel, lambda records: f"{table(records)}\n")
 
 
-def _of_network(given: dict[str, Any], place: Place) -> list[RunSpec]:
+def _of_network(given: Given, place: Place) -> list[RunSpec]:
     """The specs that compare the transports of the backends that are ``given``, by default of all. Raises InvalidInput."""
     names, device = given["backend"] or [backends.EVERY], place.device(given["device"])
     in_bytes = _sizes(NETWORK, "--bytes", given) or OF_NETWORK
@@ -122,7 +121,7 @@ def _of_network(given: dict[str, Any], place: Place) -> list[RunSpec]:
         subject = Subject(KernelSizes.of(kernel, in_bytes if kernel in COMPARED else None))
         one_and_all = dict.fromkeys((1, nodes)) if kernel in OF_SERVERS else [None]
         for ps in [given["ps"]] if given["ps"] else one_and_all:
-            options = given | {"backend": having, "nodes": nodes, "ps": ps}
+            options = {**given, "backend": having, "nodes": nodes, "ps": ps}
             specs += subject.specs(options, device, {*backends.option_owners(), "mpi"}, **FEW | subject.protocol)
     check_mpi(specs, given["mpi"] or ())
     return specs

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from harness.cli.options import MeasuringCommand, field_options, grouped, place_of, spec_options, specs_of
@@ -37,7 +35,7 @@ DEFAULTS = {"repeats": 1}
         *(option for option in RUNNING if option.name != "environment"),
     ],
 )
-def launch(command: tuple[str, ...], **given: Any) -> None:
+def launch(command: tuple[str, ...], **given: object) -> None:
     """Start COMMAND on every node as our own processes are started, and wait until all of them have ended.
 
     Each process finds its place in TF_CONFIG, or MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and LOCAL_RANK, or as a rank of

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from harness import models
 from harness.cli import config
 from harness.cli.common import PATH, TEXT, completing
+from harness.cli.config import Given
 from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.plan import LAST_PORT
@@ -139,7 +140,7 @@ HOW_TO_RUN = grouped(
 )
 
 
-def place_of(given: Mapping[str, Any], studys_site: str | None = None) -> Place:
+def place_of(given: Given, studys_site: str | None = None) -> Place:
     """What ``WHERE_TO_RUN`` and ``HOW_TO_RUN`` say about the place; a command may have some of these options only.
 
     A site that was neither typed nor the study's is said on stderr. Raises InvalidInput.
@@ -190,13 +191,13 @@ def field_options(
     return [_field_option(name, info, written=written.get(name)) for name, info in model.model_fields.items()]
 
 
-def specs_of(given: Mapping[str, Any], place: Place, subject: Subject = TRAINING, /, **usual: Any) -> list[RunSpec]:
+def specs_of(given: Given, place: Place, subject: Subject = TRAINING, /, **usual: Any) -> list[RunSpec]:
     """The specs of what a command measures at a place; ``usual`` fields are the command's. Raises InvalidInput."""
     optional = config.names_of_config(given)
     return subject.specs(given, place.device(given["device"]), optional, **subject.protocol | usual)
 
 
-def spec_of(given: Mapping[str, Any], /, **usual: Any) -> RunSpec:
+def spec_of(given: Given, /, **usual: Any) -> RunSpec:
     """The spec of a training, wherever it is; ``usual`` fields are the command's. Raises InvalidInput."""
     return TRAINING.spec(given, variant_of(given["device"]), config.names_of_config(given), **usual)
 
@@ -205,7 +206,7 @@ def _field_option(
     name: str,
     info: FieldInfo,
     *alike: FieldInfo,
-    written: tuple[str, click.ParamType[Any]] | None = None,
+    written: tuple[str, click.ParamType[object]] | None = None,
     owners: Sequence[str] = ("",),
 ) -> click.Option:
     """A field as an option. Values stay text unless ``written``: the spec parses and checks them, and words the complaints.

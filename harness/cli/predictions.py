@@ -121,7 +121,7 @@ NODES = option(
 PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", ParsedText(_servers), default="best")
 
 
-def _asked(given: dict[str, Any]) -> tuple[Workload, Basis]:
+def _asked(given: dict[str, object]) -> tuple[Workload, Basis]:
     """What is to be predicted, and from what. Raises InvalidInput."""
     from harness.prediction.basis import asked
 
@@ -133,7 +133,7 @@ def _asked(given: dict[str, Any]) -> tuple[Workload, Basis]:
 
 @click.command("predict", cls=GroupedCommand, params=[*_what_options(NODES, PS), *START])
 @AS_JSON
-def predict(nodes: list[int], ps: str | list[int], as_json: bool, **given: Any) -> None:
+def predict(nodes: list[int], ps: str | list[int], as_json: bool, **given: object) -> None:
     """Predict throughput at any size and number of parameter servers, with intervals and what bounds the step.
 
     `harness predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`

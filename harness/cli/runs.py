@@ -25,6 +25,7 @@ from harness.cli.common import (
     share,
     signals_interrupt,
 )
+from harness.cli.config import Given
 from harness.cli.options import (
     COMPLETED,
     HOW_TO_RUN,
@@ -78,9 +79,7 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "", line: RunLine 
             line.clear()
 
 
-def carried_out(
-    wanted: Sequence[RunSpec | Run], place: Place, given: dict[str, Any], line: RunLine | None = None
-) -> Outcome:
+def carried_out(wanted: Sequence[RunSpec | Run], place: Place, given: Given, line: RunLine | None = None) -> Outcome:
     """Carry out a request and follow it on the terminal, in its own ``line``. Without records, print the plans or jobs."""
     if given["everything"] and not place.dry_run:
         raise InvalidInput("--all: is for --dry-run, which is missing")
@@ -120,7 +119,7 @@ def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
 def measure(
     specs: Sequence[RunSpec],
     place: Place,
-    given: dict[str, Any],
+    given: dict[str, object],
     in_full: Callable[[Any, Path], str],
     table: Callable[[Sequence[Any]], str] | None = None,
 ) -> None:
@@ -210,7 +209,7 @@ def run(**given: Any) -> None:
     measure(specs, place, given, outcomes.summary, outcomes.measured)
 
 
-def _compare_synthetic(specs: Sequence[RunSpec], place: Place, given: dict[str, Any]) -> None:
+def _compare_synthetic(specs: Sequence[RunSpec], place: Place, given: dict[str, object]) -> None:
     """Measure a run on its images and on synthetic ones, and print what the images cost. Raises InvalidInput, RunFailed."""
     if len(specs) > 1:
         raise InvalidInput("--compare-synthetic: is for one backend on one number of nodes")
@@ -267,7 +266,7 @@ HOW_TO_TRAIN = grouped(
     cls=MeasuringCommand,
     params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS, emulated=False), *RUNNING],
 )
-def train(**given: Any) -> None:
+def train(**given: object) -> None:
     """Train until the validation images are classified well enough, and print the time that took.
 
     SGD with momentum, linear scaling of the learning rate and a gradual warm-up (Goyal et al. 2017, arXiv:1706.02677).

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from harness.cli.common import ANY_PATH, WATCH, follow
+from harness.cli.config import Given
 from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, MeasuringCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled, print_refusals
 from harness.core.text import plural
@@ -67,7 +68,7 @@ def study_run(**given: Any) -> None:
         raise error
 
 
-def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
+def _study_plan(campaign: Campaign, given: Given) -> str:
     points = campaign.status()
     runs = {entry.id: run for entry, run in campaign.work(given["retry_failed"], check=False)}
     print_refusals(campaign.place.refusals(list(runs.values())))
@@ -82,7 +83,7 @@ def _study_plan(campaign: Campaign, given: dict[str, Any]) -> str:
     return plans.study_plan(points, runs, queue, _options(given))
 
 
-def _described(given: dict[str, Any]) -> tuple[Study, Place]:
+def _described(given: Given) -> tuple[Study, Place]:
     """The study of ``given["file"]`` and where it takes place: --site counts before the file, the file before a config."""
     file = Study.read(given["file"])
     return file, place_of(given, file.site)
@@ -93,7 +94,7 @@ def _called(given: dict[str, object]) -> str:
     return shlex.join([str(given["file"]), *_options(given)])
 
 
-def _options(given: dict[str, object]) -> list[str]:
+def _options(given: Given) -> list[str]:
     return [word for name in ("site", "environ", "output") if given[name] for word in (f"--{name}", str(given[name]))]
 
 
@@ -114,7 +115,7 @@ def study_status(watch: bool, as_json: bool, **given: Any) -> None:
 
 
 @_of_file("collect", "Make the records of points whose jobs have ended", "as_json")
-def study_collect(as_json: bool, **given: Any) -> None:
+def study_collect(as_json: bool, **given: object) -> None:
     """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
     campaign = Campaign(*_described(given))
     campaign.collect()
@@ -125,6 +126,6 @@ def study_collect(as_json: bool, **given: Any) -> None:
 
 
 @_of_file("cancel", "Cancel all jobs of the study")
-def study_cancel(**given: Any) -> None:
+def study_cancel(**given: object) -> None:
     """Cancel all jobs of the study FILE. What is measured already is kept."""
     print_cancelled(Campaign(*_described(given)).cancel())

@@ -97,14 +97,14 @@ class Subject:
         return spec
 
     @property
-    def protocol(self) -> dict[str, Any]:
+    def protocol(self) -> dict[str, object]:
         """The fields of a spec whose usual values are others for it."""
         return dict(kernels.specification(self.kernel.name).protocol) if self.kernel else {}
 
     def _is_measured(self, backend: backends.Backend) -> bool:
         return self.kernel.name in backend.kernels if self.kernel else backend.trains
 
-    def _of_program(self, options: Mapping[str, Any]) -> RunSpec:
+    def _of_program(self, options: Mapping[str, object]) -> RunSpec:
         of_program = {name: options[name] for name in OF_PROGRAM if name in options}
         program = checked(Program, of_program | {"command": self.command, "folder": str(Path.cwd())})
         fields = {name: value for name, value in options.items() if name in RunSpec.model_fields.keys() - {*UNUSED}}

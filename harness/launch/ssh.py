@@ -23,7 +23,6 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from harness.core.plan import LaunchPlan, Node
 from harness.core.text import last_line
@@ -248,7 +247,7 @@ class Connection:
     def words(self) -> str:
         return last_line(self._complaints.read_text(errors="replace"))
 
-    def say(self, **fields: Any) -> None:
+    def say(self, **fields: object) -> None:
         self._outgoing.put(_message(**fields))
 
     def hang_up(self) -> None:
@@ -369,5 +368,5 @@ def _end(connections: list[Connection]) -> None:
             connection.kill()
 
 
-def _message(**fields: Any) -> bytes:
+def _message(**fields: object) -> bytes:
     return json.dumps(fields).encode() + b"\n"

@@ -103,7 +103,7 @@ class Throughput(Row):
             raise ValueError(f"nodes must be devices / devices_per_node, not {self.nodes}")
         return self
 
-    def result(self, backend: str = "") -> dict[str, Any]:
+    def result(self, backend: str = "") -> dict[str, object]:
         per_node = self.devices_per_node or 1
         devices = self.devices or (self.nodes or 0) * per_node
         size = {"nodes": -(-devices // per_node), "workers": devices, "devices_per_node": min(per_node, devices)}

@@ -79,8 +79,8 @@ class Result:
     warmup: str = ""  # these for people: "10", or "up to 200" of --warmup auto
     steps: int = 0
     training: str = ""  # options that make it another training than the usual one: "sync=none"
-    options: Mapping[str, Any] = field(default_factory=dict)  # the backend's own, without ps
-    spec: Mapping[str, Any] = field(default_factory=dict)  # all fields but ``IRRELEVANT`` ones
+    options: Mapping[str, object] = field(default_factory=dict)  # the backend's own, without ps
+    spec: Mapping[str, object] = field(default_factory=dict)  # all fields but ``IRRELEVANT`` ones
     unit: str = "img/s"
     rate: float = NAN
     stdev: float = NAN
@@ -142,7 +142,7 @@ def with_libraries(results: Sequence[Result]) -> list[Result]:
     return [*results] if several else [replace(result, mpi="") if result.mpi else result for result in results]
 
 
-def of_backend(name: str, ps: int, options: Mapping[str, Any]) -> dict[str, str]:
+def of_backend(name: str, ps: int, options: Mapping[str, object]) -> dict[str, str]:
     """The ``family`` and the ``training`` by what the installed backend says; without it what can be told."""
     try:
         backend = backends.backend(name)
@@ -151,7 +151,7 @@ def of_backend(name: str, ps: int, options: Mapping[str, Any]) -> dict[str, str]
     return {"family": backend.family, "training": other_training(backend, options)}
 
 
-def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str:
+def other_training(backend: backends.Backend, options: Mapping[str, object]) -> str:
     """The ``options`` that, by ``backend``, make another training than synchronous SGD in float32."""
     different = []
     for name, option in backend.options.model_fields.items():
@@ -161,7 +161,7 @@ def other_training(backend: backends.Backend, options: Mapping[str, Any]) -> str
     return ", ".join(different)
 
 
-def varied_options(every: Iterable[Mapping[str, Any]]) -> list[str]:
+def varied_options(every: Iterable[Mapping[str, object]]) -> list[str]:
     """The options that differ between runs; what a run lacks counts as None."""
     options = [*every]
     names = dict.fromkeys(name for each in options for name in each)
@@ -241,7 +241,7 @@ def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
     return results
 
 
-def _measurement(spec: RunSpec) -> dict[str, Any]:
+def _measurement(spec: RunSpec) -> dict[str, object]:
     """All fields of a spec that decide on what is measured, in order."""
     fields = sorted(spec.model_dump(exclude=IRRELEVANT).items())
     return {name: dict(sorted(value.items())) if name == "options" else value for name, value in fields}
@@ -317,7 +317,9 @@ def _software(record: Record | KernelRecord) -> str:
     return f"{text}, {backend.capitalize()} {packages[backend]}" if own else text
 
 
-def _environment(record: Record | KernelRecord, gpu: Mapping[str, Any], seen: Seen, throttled: str) -> dict[str, str]:
+def _environment(
+    record: Record | KernelRecord, gpu: Mapping[str, object], seen: Seen, throttled: str
+) -> dict[str, str]:
     """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
     facts = {
         "site": record.site,

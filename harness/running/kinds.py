@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,7 +25,7 @@ from harness.records.measurement import Rank, Record, Repeat
 from harness.records.record import Check, judge_ranks, seen_by
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running import preflight
-from harness.running.run import Run, content, reported
+from harness.running.run import Facts, Run, content, reported
 from harness.worker.agent.seating import SPEC, folder_of
 from harness.worker.inputs.errors import DataError
 
@@ -93,7 +93,7 @@ class Measurement(Repeated):
     def found(self) -> str:
         return f"{self.img_per_s():.2f} img/s"
 
-    def record(self, complete: bool, facts: dict[str, Any]) -> Record:
+    def record(self, complete: bool, facts: Facts) -> Record:
         repeats = [Repeat(**judged) for judged in self.judged]
         return Record(
             schema="harness.record/1",
@@ -126,7 +126,7 @@ class KernelRun(Repeated):
     def found(self) -> str:
         return kernel.outcome(kernel.kernel_of(self.spec), self.last_figures())
 
-    def record(self, complete: bool, facts: dict[str, Any]) -> KernelRecord:
+    def record(self, complete: bool, facts: Facts) -> KernelRecord:
         repeats = [KernelRepeat(**judged) for judged in self.judged]
         derived = self._derive(repeats) if complete else None
         seen = seen_by([rank for repeat in repeats for rank in repeat.ranks])
@@ -163,7 +163,7 @@ class LaunchRun(Repeated):
         number = self.img_per_s()
         return "ended well" if number is None else f"{number:.2f} img/s by its own clock"
 
-    def record(self, complete: bool, facts: dict[str, Any]) -> LaunchRecord:
+    def record(self, complete: bool, facts: Facts) -> LaunchRecord:
         repeats = [LaunchRepeat(**judged) for judged in self.judged]
         if not complete and (folders := sorted(self.folder.glob("repeat-*"))) and len(folders) > len(repeats):
             watch = Watch(self.plan, folder_of(self.folder, len(repeats) + 1))
@@ -239,7 +239,7 @@ class TrainingRun(Run):
         made = [rank.steps for rank in ranks]
         return ranks, judge_ranks(ranks, made, self.plan.world_size, steps, self._expected_updates(steps))
 
-    def record(self, complete: bool, facts: dict[str, Any]) -> TrainingRecord:
+    def record(self, complete: bool, facts: Facts) -> TrainingRecord:
         from harness.worker.inputs import index
 
         own, before = self._own_epochs(), epochs_before(self.folder)

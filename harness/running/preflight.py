@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from harness.analysis.slow import pairs
 from harness.core.backend import Backend, working
@@ -32,7 +31,7 @@ def specs(spec: RunSpec, own: Backend, nodes: int) -> list[RunSpec]:
         raise InvalidInput(f"--preflight: --nodes {nodes} has nothing to compare with; give 2 or more")
     device = variant_of(spec.device)
     others = [each for each in working() if KERNEL in each.kernels and each is not own and device in each.devices]
-    ways: list[dict[str, Any]] = [{"backend": each.name} for each in others]
+    ways: list[dict[str, object]] = [{"backend": each.name} for each in others]
     if KERNEL in own.kernels:
         ways.insert(0, {"backend": own.name, "transport": spec.transport, "mpi": spec.mpi})
     options = {

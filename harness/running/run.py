@@ -32,6 +32,8 @@ from harness.version import harness_version
 from harness.worker import machine
 from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION, Hosts
 
+Facts = dict[str, Any]  # the fields that records of every kind have
+
 
 @dataclass
 class Run(ABC):
@@ -70,17 +72,17 @@ class Run(ABC):
         """How many of them have ended, as the run directory tells."""
 
     @abstractmethod
-    def judge_ranks(self, watch: Watch) -> tuple[Sequence[Any], list[Check]]:
+    def judge_ranks(self, watch: Watch) -> tuple[Sequence[object], list[Check]]:
         """What the workers of a repeat have reported, and what there is to say against it.
 
         Raises RunFailed for a report that is missing.
         """
 
     @abstractmethod
-    def record(self, complete: bool, facts: dict[str, Any]) -> AnyRecord:
+    def record(self, complete: bool, facts: Facts) -> AnyRecord:
         """The record of what was judged; with its figures if it is ``complete``. ``facts`` are fields of every record."""
 
-    def find_inputs(self) -> Any:
+    def find_inputs(self) -> object:
         """What it needs besides the plan, if anything, looked for and checked. Raises InvalidInput; writes nothing."""
         return None
 

@@ -282,7 +282,7 @@ def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ..
     return found
 
 
-def _measured(spec: RunSpec) -> dict[str, Any]:
+def _measured(spec: RunSpec) -> dict[str, object]:
     """The fields of a spec that decide on rates and their noise. A program's folder may be a copy."""
     fields = backends.differing(spec.model_dump(), NO_NOISE)
     fields.get("program", {}).pop("folder", None)

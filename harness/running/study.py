@@ -28,7 +28,7 @@ from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: object) -> list[object]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(each, str | int | float) for each in values):
         raise ValueError("must be a value or a list of values")
@@ -163,14 +163,14 @@ class Study(Frozen):
                         yield StudyPoint(spec, where)
 
 
-def _sizes(wanted: Sequence[Any]) -> tuple[int, ...]:
+def _sizes(wanted: Sequence[object]) -> tuple[int, ...]:
     try:
         return sizes(",".join(map(str, wanted)))
     except ValueError as error:
         raise InvalidInput(str(error)) from None
 
 
-def _searched(point: dict[str, Any], device: str) -> list[RunSpec]:
+def _searched(point: dict[str, object], device: str) -> list[RunSpec]:
     """The specs of a point, one for each MPI library; for ``ps = "search"`` for every count that the backend allows.
 
     See ``ps_counts``. Raises InvalidInput.

@@ -38,6 +38,8 @@ FIRST_LAYER = "stem.bn.moving_mean"
 
 Train = Callable[..., "Trained"]
 
+pytestmark = pytest.mark.slow
+
 
 def framework_of(way: str) -> str:
     """Ways are the arguments of ``harness train`` after ``--backend``."""
@@ -135,9 +137,7 @@ def ways() -> list[Any]:
     for way in WAYS:
         arguments = " ".join(way.arguments[1:])
         servers = ["--ps", "2", "--placement", "partitioned"] if way.has_servers else []
-        marks = [] if str(way) == "pytorch:torch:gloo" else [pytest.mark.slow]
-        if way not in for_ci:
-            marks.append(pytest.mark.exhaustive)
+        marks = [] if way in for_ci else [pytest.mark.exhaustive]
         found.append(pytest.param(" ".join([arguments, "--nodes 2", *servers]), marks=marks))
         if way.backend in ("parameter_server", "distributed_replicated"):
             found.append(pytest.param(f"{arguments} --devices-per-node 2", marks=[*marks, pytest.mark.exhaustive]))
@@ -174,7 +174,7 @@ def test_all_workers_together_evaluate_every_image_once_with_their_common_statis
     assert found.epoch["loss"] == pytest.approx(reference.epoch["loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_a_resumed_training_reads_on_where_the_other_stopped(train: Train, before: Trained, framework: str) -> None:
     last_but_one = before.checkpoint.with_name(f"epoch-{LEARNED - 1:04}.npz")
     way = f"{HOMES[framework]} --framework {framework} --nodes 2"
@@ -184,7 +184,6 @@ def test_a_resumed_training_reads_on_where_the_other_stopped(train: Train, befor
         assert all(np.array_equal(again.values[name], value) for name, value in before.values.items())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     ["pytorch", "parameter_server", "caffe2", pytest.param("torch_parameter_server", marks=pytest.mark.exhaustive)],

@@ -15,7 +15,7 @@ import pytest
 
 from harness.datasets import make
 from tests.conftest import Harness
-from tests.parity.conftest import ENOUGH, HOMES, PROTOCOL, STEPS, TRAINED_IN_CI, WAYS, Record, Way, each
+from tests.parity.conftest import HOMES, PROTOCOL, STEPS, TRAINED_IN_CI, WAYS, Record, Way, each
 from tests.shards import write_shard
 
 TOLERANCE = 1e-3
@@ -42,7 +42,6 @@ def test_the_loss_of_every_step_is_kept_and_falls(two_workers: TwoWorkers, way: 
 @pytest.mark.parametrize(
     "ways",
     [
-        pytest.param(ENOUGH, id="enough"),
         pytest.param(TRAINED_IN_CI, id="for ci", marks=pytest.mark.slow),
         pytest.param(WAYS, id="all", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],

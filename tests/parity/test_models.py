@@ -40,12 +40,10 @@ BATCH, FEWEST = 8, 70
 
 
 def each(names: Iterable[str]) -> pytest.MarkDecorator:
-    """A test of each model. inception3, whose graphs take half a minute to build, is left to the slow ones: the others have
-    every kind of layer but its branches.
-    """
+    """A test of each model. The large ones, whose graphs take half a minute to build, are left to the slow tests."""
     slow = pytest.mark.slow
     return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=slow) if name == "inception3" else name for name in names]
+        "name", [pytest.param(name, marks=slow) if name in ("inception3", "resnet50") else name for name in names]
     )
 
 

@@ -85,7 +85,7 @@ MEANT = {
 }
 SLOW = re.compile(
     r"harness (run|train|study run|split|data|predict|fit|explain|report|env|status) (?!.*--(dry-run|help))"
-    r"|python|import "
+    r"|python|import |\$\(harness env "
 )
 
 # Of all models the one that computes soonest, on images as small as any.

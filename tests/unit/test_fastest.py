@@ -220,6 +220,7 @@ def test_the_best_is_printed_for_one_size_and_a_size_without_runs_is_refused(har
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contenders", [2, 4])
 def test_where_all_are_alike_a_winner_is_named_in_at_most_one_of_twenty_cases(contenders: int) -> None:
     """The claim is about whoever came out best, at any of the sizes."""

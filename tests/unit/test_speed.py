@@ -54,6 +54,7 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_answers_soon_with_1000_records(thousand: Path, name: str) -> None:
     least = math.inf  # in times of importing pandas

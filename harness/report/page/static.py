@@ -83,10 +83,9 @@ def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
     """Draw ``figure`` into ``axes``, with a legend below them: systems above their curves, ideal lines once, last."""
     handles = [(series, _series(series, axes)) for series in figure.series]
     for time, word in figure.marks:
-        x: Any = datetime.fromisoformat(time)
-        axes.axvline(x, color=LIGHT[MARK], linewidth=1, linestyle="--")
-        place: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "bottom"}
-        axes.annotate(word, (x, 1), color=LIGHT[MARK], **place)
+        axes.axvline(_across(time), color=LIGHT[MARK], linewidth=1, linestyle="--")
+        above = (_across(time), 1)
+        axes.annotate(word, above, xycoords=("data", "axes fraction"), color=LIGHT[MARK], ha="center", va="bottom")
     _axis(figure.x, axes.xaxis, axes.set_xscale)
     if figure.y.scale == "log":
         axes.set_yscale("log")
@@ -110,10 +109,9 @@ def _arrows(every: Sequence[Series], axes: Axes) -> None:
                 (max(spot.y, np.nan_to_num(spot.high)) > top, top, "^"),
                 (spot.low < bottom, bottom, "v"),
             ):
-                x: Any = datetime.fromisoformat(spot.x) if isinstance(spot.x, str) else spot.x
                 if leaves:
                     colour = LIGHT[series.style.colour]
-                    axes.plot(x, edge, marker, color=colour, markersize=5, clip_on=False, zorder=5)
+                    axes.plot(_across(spot.x), edge, marker, color=colour, markersize=5, clip_on=False, zorder=5)
 
 
 def _legend(drawn: Sequence[tuple[Series, object]], axes: Axes, width_mm: float) -> None:
@@ -145,17 +143,22 @@ def _legend(drawn: Sequence[tuple[Series, object]], axes: Axes, width_mm: float)
     canvas = axes.figure
     canvas.set_size_inches(width_mm * MM, height * MM)  # type: ignore[union-attr]
     axes.set_position((LEFT / width_mm, (BELOW + high) / height, wide / width_mm, SHAPE * wide / height))
-    place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 0.0), "bbox_transform": canvas.transFigure}
-    looks: Any = {"frameon": False, "fontsize": POINTS - 1, "ncols": columns, "handlelength": 2.6, "borderaxespad": 0.3}
-    spaces: Any = {"labelspacing": 0.25, "columnspacing": 1.2}
-    for label in axes.legend(*zip(*wrapped, strict=True), **place, **looks, **spaces).get_texts():
+    looks: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 0.0), "bbox_transform": canvas.transFigure}
+    looks |= {"frameon": False, "fontsize": POINTS - 1, "ncols": columns, "handlelength": 2.6, "borderaxespad": 0.3}
+    looks |= {"labelspacing": 0.25, "columnspacing": 1.2}
+    for label in axes.legend(*zip(*wrapped, strict=True), **looks).get_texts():
         if len(groups) > 1 and label.get_text() in groups:
             label.set_fontweight("bold")
 
 
+def _across(x: str | float) -> Any:
+    """Where a point is from left to right: a date, or a number."""
+    return datetime.fromisoformat(x) if isinstance(x, str) else x
+
+
 def _series(series: Series, axes: Axes) -> object:
     """Draw one series; what is returned stands for it in the legend."""
-    x: Any = [datetime.fromisoformat(at) if isinstance(at, str) else at for at in series.column("x")]
+    x = [*map(_across, series.column("x"))]
     y, low, high = series.heights()
     # Lengths below and above the points, 0 where there is no interval.
     bars = None if np.isnan(low).all() else np.nan_to_num([y - low, high - y])
@@ -175,8 +178,8 @@ def _series(series: Series, axes: Axes) -> object:
     accent = series.kind == "accent"
     markers: Any = {"marker": MARKERS[style.marker], "markersize": 3.5 if accent else 5, "markeredgewidth": 0.9}
     markers["markerfacecolor"] = "white" if style.hollow else colour
-    line: Any = {"linestyle": "none" if accent else DASHES[style.dash], "linewidth": 1.0 if style.hollow else 1.4}
-    drawn = axes.errorbar(x, y, bars, color=colour, capsize=2, elinewidth=0.9, zorder=3, **markers, **line)
+    markers |= {"linestyle": "none" if accent else DASHES[style.dash], "linewidth": 1.0 if style.hollow else 1.4}
+    drawn = axes.errorbar(x, y, bars, color=colour, capsize=2, elinewidth=0.9, zorder=3, **markers)
     if best := [(at, spot.y) for at, spot in zip(x, series.spots, strict=True) if spot.starred]:
         star: Any = {"marker": "*", "markersize": 15, "markeredgecolor": "white", "markeredgewidth": 0.6}
         axes.plot(*zip(*best, strict=True), linestyle="none", color=colour, zorder=4, **star)

@@ -129,7 +129,7 @@ def _baselines(curves: Sequence[Curve]) -> dict[Result, _Base]:
 def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
     data, who = _data(results), attrgetter("backend", "framework", "transport")
 
-    def values(name: str) -> set[Any]:
+    def values(name: str) -> set[object]:
         return {getattr(run, name) for run in results}
 
     varied = {name for name in _PARTS if len(values(name)) > 1}

@@ -7,9 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
 
 from harness.analysis.ratios import ChanceUnit, Ratio
+from harness.analysis.scaling import Facets
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
 from harness.core.text import interval, percent, plural
 from harness.report.text import table
@@ -113,7 +113,7 @@ def _word(one: ComparedContender) -> str:
     return one.answer
 
 
-def where(facets: Mapping[str, Any], batch: bool = False) -> str:
+def where(facets: Facets, batch: bool = False) -> str:
     """``daint:gpu (inception3, synthetic)``: what is known of that, with the ``batch`` and what goes with it if wanted."""
     known = [facets["model"], facets["data"]]
     if batch and facets["batch_size"]:
@@ -199,11 +199,11 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
     return f"no parameter servers were measured like {toolkit}: {nearest}", wanted
 
 
-def _against(values: tuple[Any, Any]) -> str:
+def _against(values: tuple[object, object]) -> str:
     return " against ".join("not known" if value in ("", 0) else str(value) for value in values)
 
 
-def _differing(differs: Mapping[str, tuple[Any, Any]]) -> str:
+def _differing(differs: Mapping[str, tuple[object, object]]) -> str:
     return ", ".join(f"{TERMS.get(name, name)} ({_against(values)})" for name, values in differs.items())
 
 
@@ -230,7 +230,7 @@ def _indication(one: ComparedContender) -> str:
     )
 
 
-def contender(facets: Mapping[str, Any]) -> str:
+def contender(facets: Facets) -> str:
     """``Horovod 0.28.1 on TensorFlow 2.16.1 over MPI``, or over one of several libraries."""
     software, backend, transport = str(facets["software"]), str(facets["backend"]), facets["transport"]
     framework, _, own = software.partition(", ")
