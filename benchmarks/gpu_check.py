@@ -26,6 +26,7 @@ import traceback
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -50,6 +51,9 @@ BYTES_LIMIT = 0.05  # headers and barriers, as in tests/parity/test_bytes.py
 LOSSES = {"fp32": 1e-3, "tf32": 2e-2, "amp": 5e-2, "fp16": 5e-2}
 
 
+Outcome = tuple[str, dict[str, Any]]  # of a check: in words, and its figures
+
+
 class Failed(Exception):
     """What was checked is wrong, or could not be carried out."""
 
@@ -66,7 +70,7 @@ class Check(NamedTuple):
 
     name: str
     gpu: bool
-    make: Callable[[], tuple[str, dict[str, Any]]]
+    make: Callable[[], Outcome]
     timed: bool = False
 
 
@@ -207,73 +211,110 @@ def unpacked(machine: Machine, options: argparse.Namespace) -> str:
     return str(folder)
 
 
-def checks(machine: Machine) -> list[Check]:
-    """All of them, those of which no time counts first, in the order in which a machine's time is best spent."""
-    large = machine.device == "cuda"
-    called = (machine.torch["gpu"] or "").split()
-    whole = not {"MIG", "PCIe", "NVL"} & set(called)  # the bars are of the boards with the most power
-    bar_img_per_s, batch = next((bar for name, bar in BARS.items() if name in called and whole), (0.0, 256))
-    room = machine.torch["memory_bytes"] or ROOM
-    halved = 2 ** sum(room * 2**times < ROOM for times in range(4))
-    batch //= halved
-    small = ["--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1"]
-    some = ["run", "--warmup", "2", "--steps", "5"]
-    made: dict[str, dict[str, Any]] = {}  # the records that several checks look at: "cpu" and "fast"
-    for_the_cpu = Lock()
+SMALL = ("--model", "pointwise", "--batch-size", "2", "--image-size", "32", "--threads", "1")
+FEW_STEPS = ("run", "--warmup", "2", "--steps", "5")
+RESNET50 = ("--model", "resnet50", "--steps", "100", "--batch-size")
 
-    def speed(*arguments: str, **more: Any) -> tuple[str, dict[str, Any]]:
-        return told(machine.harness("run", "--warmup", "20", *arguments, **more))
 
-    def told(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+class Checks:
+    """What is checked on a machine, each by a method. Batches are halved until they fit into the GPU's memory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.large = machine.device == "cuda"
+        called = (machine.torch["gpu"] or "").split()
+        whole = not {"MIG", "PCIe", "NVL"} & set(called)  # the bars are of the boards with the most power
+        self.bar_img_per_s, batch = next((bar for name, bar in BARS.items() if name in called and whole), (0.0, 256))
+        room = machine.torch["memory_bytes"] or ROOM
+        self.halved = 2 ** sum(room * 2**times < ROOM for times in range(4))
+        self.batch = batch // self.halved
+        self.fast = (*RESNET50, str(self.batch), "--precision", "fp16")
+        self.records: dict[str, dict[str, Any]] = {}  # that several checks look at: "cpu" and "fast"
+        self.lock = Lock()  # of the record of the CPU
+
+    def all(self) -> list[Check]:
+        """Checks of which no time counts first, in the order in which a machine's time is best spent."""
+        return [
+            Check("pytorch over nccl, fp32, same losses as a CPU", True, partial(self.parity, "fp32")),
+            Check("pytorch, two processes over gloo, bytes", False, self.two_processes),
+            *(Check(f"{each}, losses", each == "tf32", partial(self.parity, each)) for each in ("tf32", "amp", "fp16")),
+            Check("cuda graphs, losses", True, partial(self.parity, "fp16", "--cuda-graphs")),
+            Check("compile, losses", True, partial(self.parity, "fp16", "--compile")),
+            Check("kernel allreduce over gloo", False, partial(self.kernel, "allreduce")),
+            *(Check(f"kernel {name}", False, partial(self.kernel, name)) for name in ("matmul", "cg", "fft")),
+            Check("jpeg input", False, self.jpeg, timed=True),
+            Check("speed: fp16 against the bar", True, self.against_bar, timed=True),
+            Check("clock of the GPU against the host's", True, self.clock, timed=True),
+            Check("energy by two ways", True, self.energy, timed=True),
+            Check("speed: cuda graphs", True, partial(self.speed, *self.fast, "--cuda-graphs"), timed=True),
+            Check("speed: compile", True, partial(self.speed, *self.fast, "--compile"), timed=True),
+            *[Check("jax over nccl, losses and speed", True, self.jax, timed=True)] * self.machine.torch["jax"],
+            Check("speed: against a plain script, in turn", True, self.against_peer, timed=True),
+            *(
+                Check(f"{model} {precision}", True, partial(self.of_model, model, precision), timed=True)
+                for model in ("resnet50", "inception3")
+                for precision in ("fp32", "tf32", "amp")
+            ),
+        ]
+
+    def speed(self, *arguments: str, **more: Any) -> Outcome:
+        """Img/s of a training by itself."""
+        return self.figures_of(self.machine.harness("run", "--warmup", "20", *arguments, **more))
+
+    def figures_of(self, record: dict[str, Any]) -> Outcome:
+        """Img/s of a record, with the reasons why the GPU slowed down."""
         (img_per_s,), evidence = record["derived"]["img_per_s"]["values"], ranks(record)[0]["evidence"]
         slowed = (evidence.get("gpu") or {}).get("slowed") or {}
         said = f"{img_per_s:.1f} img/s" + "".join(f", THROTTLED: {reason}" for reason in slowed)
         return said, {"img_per_s": img_per_s, "gpu": evidence.get("gpu"), "transport": evidence["transport"]}
 
-    def has(precision: str) -> None:
-        if precision in ("tf32", "amp") and large and tuple(machine.torch["capability"]) < (8, 0):
-            raise NotChecked(f"{machine.torch['gpu']} has neither TF32 nor bfloat16")
+    def require(self, precision: str) -> None:
+        """Raises NotChecked where the GPU lacks a precision."""
+        if precision in ("tf32", "amp") and self.large and tuple(self.machine.torch["capability"]) < (8, 0):
+            raise NotChecked(f"{self.machine.torch['gpu']} has neither TF32 nor bfloat16")
 
-    def of(model: str, precision: str) -> tuple[str, dict[str, Any]]:
-        has(precision)
-        size = (32 if precision == "fp32" else 128) // halved
-        return speed("--model", model, "--precision", precision, "--batch-size", str(size), "--steps", "60")
+    def of_model(self, model: str, precision: str) -> Outcome:
+        """Img/s of a model in a precision, at a usual batch."""
+        self.require(precision)
+        size = (32 if precision == "fp32" else 128) // self.halved
+        return self.speed("--model", model, "--precision", precision, "--batch-size", str(size), "--steps", "60")
 
-    resnet50 = ("--model", "resnet50", "--steps", "100", "--batch-size")
-    fast = (*resnet50, str(batch), "--precision", "fp16")
-
-    def against_bar() -> tuple[str, dict[str, Any]]:
-        made["fast"] = machine.harness("run", "--warmup", "20", *fast)
-        said, figures = told(made["fast"])
-        if not bar_img_per_s:
-            return f"{said} at batch {batch}; there is no bar for {machine.torch['gpu']}", figures
-        said = f"{said} at batch {batch}, bar {bar_img_per_s:.0f}"
-        if figures["img_per_s"] < bar_img_per_s:
+    def against_bar(self) -> Outcome:
+        """Img/s of ResNet-50 with mixed precision, which must reach what others published."""
+        self.records["fast"] = self.machine.harness("run", "--warmup", "20", *self.fast)
+        said, figures = self.figures_of(self.records["fast"])
+        if not self.bar_img_per_s:
+            return f"{said} at batch {self.batch}; there is no bar for {self.machine.torch['gpu']}", figures
+        said = f"{said} at batch {self.batch}, bar {self.bar_img_per_s:.0f}"
+        if figures["img_per_s"] < self.bar_img_per_s:
             raise Failed(said)
-        return said, {**figures, "bar": bar_img_per_s}
+        return said, {**figures, "bar": self.bar_img_per_s}
 
-    def against_peer() -> tuple[str, dict[str, Any]]:
+    def against_peer(self) -> Outcome:
+        """Img/s over those of a plain PyTorch script, in turn, which must reach ``PEER_BAR``."""
         rounds = []
         for _ in range(2):
-            ours = machine.harness("run", "--warmup", "20", *fast, "--steps", "50")["derived"]["img_per_s"]["mean"]
-            rounds.append((ours, plain()))
+            record = self.machine.harness("run", "--warmup", "20", *self.fast, "--steps", "50")
+            rounds.append((record["derived"]["img_per_s"]["mean"], self.plain_script()))
         ratios = sorted(ours / theirs for ours, theirs in rounds)
         said = f"{ratios[0]:.3f} and {ratios[1]:.3f} × the plain script, bar {PEER_BAR:.2f}"
         if ratios[0] < PEER_BAR:
             raise Failed(said)
-        turned = plain("--channels-last")
+        turned = self.plain_script("--channels-last")
         return f"{said}; {rounds[-1][0] / turned:.3f} × it with channels-last", {"rounds": rounds, "turned": turned}
 
-    def plain(*more: str) -> float:
-        command = [machine.python, "benchmarks/plain_ddp.py", "--rank", "0", "--world", "1", "--port", free_port()]
-        command += ["--device", "cuda", "--precision", "fp16", "--batch-size", str(batch), "--warmup", "20", *more]
-        said = machine.carried_out([*command, "--steps", "50"], CUDA_VISIBLE_DEVICES=machine.visible)
+    def plain_script(self, *more: str) -> float:
+        """Img/s that a plain PyTorch script prints."""
+        command = [self.machine.python, "benchmarks/plain_ddp.py", "--rank", "0", "--world", "1", "--port", free_port()]
+        command += ["--device", "cuda", "--precision", "fp16", "--batch-size", str(self.batch), "--warmup", "20", *more]
+        said = self.machine.carried_out([*command, "--steps", "50"], CUDA_VISIBLE_DEVICES=self.machine.visible)
         return float(TOTAL.findall(said)[0])
 
-    def clock() -> tuple[str, dict[str, Any]]:
-        if "fast" not in made:
+    def clock(self) -> Outcome:
+        """How far the GPU's clock and the host's are apart, and how long a mark takes."""
+        if "fast" not in self.records:
             raise NotChecked("the run with mixed precision, whose times it compares, is not there")
-        rank = ranks(made["fast"])[0]
+        rank = ranks(self.records["fast"])[0]
         apart = abs(rank["marks_s"][-1] - rank["finished_s"]) / rank["finished_s"]
         code = (
             "import time, torch; events = [torch.cuda.Event(enable_timing=True) for _ in range(20000)]\n"
@@ -281,17 +322,20 @@ def checks(machine: Machine) -> list[Check]:
             "for event in events: event.record()\n"
             "torch.cuda.synchronize(); print((time.perf_counter() - began) / 20000)"
         )
-        mark_s = float(machine.carried_out([machine.python, "-c", code], CUDA_VISIBLE_DEVICES=machine.visible))
-        share = mark_s / (rank["finished_s"] / made["fast"]["spec"]["steps"])
+        mark_s = float(
+            self.machine.carried_out([self.machine.python, "-c", code], CUDA_VISIBLE_DEVICES=self.machine.visible)
+        )
+        share = mark_s / (rank["finished_s"] / self.records["fast"]["spec"]["steps"])
         said = f"the GPU's clock and the host's differ by {apart:.4%}, a mark takes {share:.4%} of a step"
         if max(apart, share) > CLOCK_LIMIT:
             raise Failed(f"{said}; limit {CLOCK_LIMIT:.1%}")
         return said, {"apart": apart, "mark_s": mark_s}
 
-    def energy() -> tuple[str, dict[str, Any]]:
-        if "fast" not in made:
+    def energy(self) -> Outcome:
+        """Watts by NVML's counter of joules beside those that nvidia-smi shows."""
+        if "fast" not in self.records:
             raise NotChecked("the run with mixed precision, whose energy it compares, is not there")
-        derived, seen = made["fast"]["derived"], ranks(made["fast"])[0]["evidence"].get("gpu") or {}
+        derived, seen = self.records["fast"]["derived"], ranks(self.records["fast"])[0]["evidence"].get("gpu") or {}
         joules = [part["joules_per_image"]["mean"] for part in derived["energy"]["parts"] if part["source"] == "nvml"]
         if not joules or "watts" not in seen:
             raise NotChecked("; ".join(derived["energy"]["notes"]) or "nvidia-smi shows no power")
@@ -301,27 +345,35 @@ def checks(machine: Machine) -> list[Check]:
             raise Failed(f"{said}; limit {ENERGY_LIMIT:.0%}")
         return said, {"joules_per_image": joules[0], "counted_w": counted, "drawn_w": drawn}
 
-    def parity(precision: str, *more: str, backend: str = "pytorch") -> tuple[str, dict[str, Any]]:
-        of = ["--model", "resnet50", "--batch-size", "8", "--image-size", "64"] if large else small
-        run = ["run", *of, "--seed", "3", "--warmup", "12", "--steps", "2"]
-        has(precision)
-        with for_the_cpu:
-            if "cpu" not in made:
-                made["cpu"] = machine.harness(*run, device="cpu")
-        record = machine.harness(*run, "--precision", precision, *more, backend=backend)
-        cpu, other = (ranks(each)[0]["evidence"]["losses"] for each in (made["cpu"], record))
-        apart = max(abs(one - two) / abs(one) for one, two in zip(cpu, other))  # noqa: B905 - Python 3.9
+    def parity(self, precision: str, *more: str, backend: str = "pytorch") -> Outcome:
+        """How far losses are from a CPU's in float32."""
+        self.of_model = ["--model", "resnet50", "--batch-size", "8", "--image-size", "64"] if self.large else SMALL
+        run = ["run", *self.of_model, "--seed", "3", "--warmup", "12", "--steps", "2"]
+        self.require(precision)
+        with self.lock:
+            if "cpu" not in self.records:
+                self.records["cpu"] = self.machine.harness(*run, device="cpu")
+        record = self.machine.harness(*run, "--precision", precision, *more, backend=backend)
+        cpu, other = (ranks(each)[0]["evidence"]["losses"] for each in (self.records["cpu"], record))
+        apart = max(abs(one - self.two_processes) / abs(one) for one, self.two_processes in zip(cpu, other))  # noqa: B905 - Python 3.9
         said = f"losses of {len(other)} steps are within {apart:.1e} of the CPU's in float32"
         if len(cpu) != len(other) or not apart <= LOSSES[precision]:
             raise Failed(f"{said}; limit {LOSSES[precision]:.0e}")
         return said, {"cpu": cpu, "other": other}
 
-    def two() -> tuple[str, dict[str, Any]]:
-        sizes = ["--model", "resnet50", "--batch-size", "16"] if large else small
-        record = machine.harness(*some, *sizes, "--nodes", "2", "--transport", "gloo", **machine.visible_twice())
+    def two_processes(self) -> Outcome:
+        """Bytes that two processes send over Gloo, beside the size of the model."""
+        sizes = ["--model", "resnet50", "--batch-size", "16"] if self.large else SMALL
+        record = self.machine.harness(
+            *FEW_STEPS, *sizes, "--nodes", "2", "--transport", "gloo", **self.machine.visible_twice()
+        )
         model_bytes = json.loads(
-            machine.carried_out(
-                [machine.core, "-c", f"from harness import models; print(models.specification({sizes[1]!r}).bytes)"]
+            self.machine.carried_out(
+                [
+                    self.machine.core,
+                    "-c",
+                    f"from harness import models; print(models.specification({sizes[1]!r}).bytes)",
+                ]
             )
         )
         # An allreduce over N workers: each sends 2(N − 1)/N times the model, which is once for two.
@@ -335,59 +387,37 @@ def checks(machine: Machine) -> list[Check]:
             raise Failed(said)
         return said, {"sent_bytes_per_step": sent, "expected": model_bytes}
 
-    def jpeg() -> tuple[str, dict[str, Any]]:
-        folder = machine.output / "images"
+    def jpeg(self) -> Outcome:
+        """Img/s from JPEG files."""
+        folder = self.machine.output / "images"
         shutil.rmtree(folder, ignore_errors=True)
-        count, pixels = (256, (500, 375)) if large else (32, (64, 48))
+        count, pixels = (256, (500, 375)) if self.large else (32, (64, 48))
         code = "from pathlib import Path; from harness.datasets.make import make; "
         code += f"make(Path({str(folder)!r}), {count}, 4, {pixels}, 1)"
-        machine.carried_out([machine.core, "-c", code])
-        if large:
-            return speed("--data", str(folder), *resnet50, str(128 // halved), "--precision", "fp16")
-        record = machine.harness(*some, *small, "--data", str(folder), "--data-threads", "1")
+        self.machine.carried_out([self.machine.core, "-c", code])
+        if self.large:
+            return self.speed("--data", str(folder), *RESNET50, str(128 // self.halved), "--precision", "fp16")
+        record = self.machine.harness(*FEW_STEPS, *SMALL, "--data", str(folder), "--data-threads", "1")
         return f"{record['derived']['img_per_s']['mean']:.1f} img/s from JPEG files", {}
 
-    def kernel(name: str) -> tuple[str, dict[str, Any]]:
+    def kernel(self, name: str) -> Outcome:
+        """Whether a kernel gets right results."""
         two_ranks = name == "allreduce"
-        more = machine.visible_twice() if two_ranks else {}
+        more = self.machine.visible_twice() if two_ranks else {}
         arguments = ["--nodes", "2", "--transport", "gloo", "--bytes", "64KiB,1MiB"] if two_ranks else []
-        record = machine.harness("kernel", name, "--warmup", "2", "--steps", "10", *arguments, **more)
+        record = self.machine.harness("kernel", name, "--warmup", "2", "--steps", "10", *arguments, **more)
         return f"right results for {len(record['derived'])} sizes", {"derived": record["derived"]}
 
-    def jax() -> tuple[str, dict[str, Any]]:
+    def jax(self) -> Outcome:
+        """How far JAX's losses are from a CPU's, and its img/s."""
         try:
-            machine.carried_out([machine.python, "-c", "import jax; jax.devices('cuda')"])
+            self.machine.carried_out([self.machine.python, "-c", "import jax; jax.devices('cuda')"])
         except Failed as reason:
-            raise NotChecked(f"{machine.python} has no JAX that sees the GPU: {reason}") from None
-        has("tf32")
-        said, figures = parity("fp32", backend="jax")
-        fastest, more = speed(*resnet50, str(batch), "--precision", "tf32", backend="jax")
-        return f"{said}; ResNet-50 in tf32 at batch {batch}: {fastest}", {**figures, **more}
-
-    return [
-        Check("pytorch over nccl, fp32, same losses as a CPU", True, lambda: parity("fp32")),
-        Check("pytorch, two processes over gloo, bytes", False, two),
-        *(Check(f"{each}, losses", each == "tf32", lambda each=each: parity(each)) for each in ("tf32", "amp", "fp16")),
-        Check("cuda graphs, losses", True, lambda: parity("fp16", "--cuda-graphs")),
-        Check("compile, losses", True, lambda: parity("fp16", "--compile")),
-        Check("kernel allreduce over gloo", False, lambda: kernel("allreduce")),
-        *(Check(f"kernel {name}", False, lambda name=name: kernel(name)) for name in ("matmul", "cg", "fft")),
-        Check("jpeg input", False, jpeg, timed=True),
-        Check("speed: fp16 against the bar", True, against_bar, timed=True),
-        Check("clock of the GPU against the host's", True, clock, timed=True),
-        Check("energy by two ways", True, energy, timed=True),
-        Check("speed: cuda graphs", True, lambda: speed(*fast, "--cuda-graphs"), timed=True),
-        Check("speed: compile", True, lambda: speed(*fast, "--compile"), timed=True),
-        *([Check("jax over nccl, losses and speed", True, jax, timed=True)] if machine.torch["jax"] else []),
-        Check("speed: against a plain script, in turn", True, against_peer, timed=True),
-        *(
-            Check(
-                f"{model} {precision}", True, lambda model=model, precision=precision: of(model, precision), timed=True
-            )
-            for model in ("resnet50", "inception3")
-            for precision in ("fp32", "tf32", "amp")
-        ),
-    ]
+            raise NotChecked(f"{self.machine.python} has no JAX that sees the GPU: {reason}") from None
+        self.require("tf32")
+        said, figures = self.parity("fp32", backend="jax")
+        fastest, more = self.speed(*RESNET50, str(self.batch), "--precision", "tf32", backend="jax")
+        return f"{said}; ResNet-50 in tf32 at batch {self.batch}: {fastest}", {**figures, **more}
 
 
 def ranks(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -451,7 +481,7 @@ def main() -> int:
 
     wanted = [
         check
-        for check in checks(machine)
+        for check in Checks(machine).all()
         if not (check.gpu and options.device == "cpu") and options.only.search(check.name)
     ]
     with ThreadPoolExecutor(1 if machine.alone else 4) as pool:

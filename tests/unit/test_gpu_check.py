@@ -52,7 +52,7 @@ class Planned(gpu_check.Machine):
 def found(machine: Planned) -> dict[str, str]:
     """What each check says, with "FAILED: " before what is wrong."""
     said = {}
-    for check in gpu_check.checks(machine):
+    for check in gpu_check.Checks(machine).all():
         try:
             said[check.name], _ = check.make()
         except gpu_check.Failed as error:
@@ -127,7 +127,7 @@ def test_a_check_that_breaks_has_failed_and_what_the_others_found_is_kept(
     machine.torch |= {"torch": "2.11.0", "cuda": "13.0"}
     good = gpu_check.Check("good", False, lambda: ("fine", {"img_per_s": 1.0}))
     monkeypatch.setattr(gpu_check, "Machine", lambda options: machine)
-    monkeypatch.setattr(gpu_check, "checks", lambda machine: [gpu_check.Check("broken", False, broken), good])
+    monkeypatch.setattr(gpu_check.Checks, "all", lambda self: [gpu_check.Check("broken", False, broken), good])
     monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--output", str(tmp_path)])
     assert gpu_check.main() == 1
     checks = json.loads((tmp_path / "gpu-check.json").read_text())["checks"]
