@@ -195,8 +195,8 @@ def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:
     exits = {each.process.index: each.events["exit"] for each in watch.followed if "exit" in each.events}
     failed = {index: event for index, event in exits.items() if event["code"] != 0 and "asked" not in event}
     timed_out = [index for index, event in failed.items() if event["how"] == "timeout"]
-    if timed_out and watch.first_error() is None:
-        stopped = [index for index in timed_out if failed[index]["stopped"]]
+    stopped = [index for index in timed_out if failed[index]["stopped"]]
+    if stopped or (timed_out and watch.first_error() is None):
         return _hang(watch, timed_out, stopped, f"no end after {timeout_s:g} s (--timeout)")
     for index, event in failed.items():
         if event["how"].startswith(("was started", "cannot be")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,8 +69,13 @@ def test_a_scaled_loss_in_float16_follows_single_precision_too(harness: Harness,
 
 
 @pytest.mark.slow
-def test_a_compiled_model_computes_the_same(harness: Harness) -> None:
+def test_a_compiled_model_computes_the_same(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether kernels sum in another order, so that the last bits differ, depends on the processor. Code is generated."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "generated"))
     arguments = ["pointwise", "--backend", "pytorch", "--nodes", "2"]
-    plain, compiled = losses(harness, *arguments), losses(harness, *arguments, "--compile")
-    assert compiled != plain, "kernels of another order of summing would differ in the last bits"
-    assert compiled == pytest.approx(plain, rel=1e-4)
+    plain = losses(harness, *arguments)
+    assert not [*tmp_path.rglob("generated/**/*.so")]
+    assert losses(harness, *arguments, "--compile") == pytest.approx(plain, rel=1e-4)
+    assert [*tmp_path.rglob("generated/**/*.so")]

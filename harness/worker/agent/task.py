@@ -32,6 +32,7 @@ from harness.worker.process import LAUNCHER, Events, parser
 
 GRACE_S = 3.0  # between asking a process to end and killing it
 TIDYING_S = 0.2  # between its end and killing what it has started, which may tidy up meanwhile (``remove_sockets``)
+SKEW_S = 3.0  # between the starts of tasks: each sees its own timeout before the first one ends its process
 SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
 TIMED_OUT = 124  # as coreutils' timeout
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the last: the channel has been silent
@@ -114,6 +115,8 @@ def _attend(
             time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
         state = proc.stat(child.pid)[0]
+        _hold()
+        time.sleep(SKEW_S)
         _end(child)
         return {"how": "timeout", "stopped": state == "T", "code": TIMED_OUT}
     except Ended as asked:
@@ -144,10 +147,15 @@ def _bound() -> bool:
     return "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ask the process to end, wait a little, kill it. A stopped one is killed too."""
+def _hold() -> None:
+    """Let nobody ask this task to end any more: it does."""
     for number in ASKING:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ask the process to end, wait a little, kill it. A stopped one is killed too."""
+    _hold()
     child.terminate()
     with suppress(subprocess.TimeoutExpired):
         child.wait(GRACE_S)
