@@ -60,7 +60,7 @@ class ParameterServerOptions(ServerOptions):
     )
     order: Literal["none", "forward"] = of_training(
         "forward",
-        "in which order parameters come: forward: as layers need them; none: in no order, as in 2017 "
+        "in which order parameters come: forward: as layers need them; none: in no order, as TensorFlow asks by itself "
         "(torch_parameter_server: in one drawn from --seed)",
     )
     window: int | str = of_training(

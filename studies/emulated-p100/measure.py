@@ -22,20 +22,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from harness.environments import cache_folder
-from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXPERIMENTS = ROOT / "results" / "experiments"
-FILES = [HERE / f"{name}.toml" for name in ("steady-8", "again", "steps", "steady-32", "steady-128")]
+FILES = [HERE / f"{name}.toml" for name in ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets")]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
 Table = dict[str, Any]
-Kept = TypeVar("Kept", Record, KernelRecord)
 
 
 class Links(NamedTuple):
@@ -70,9 +68,7 @@ class Part(NamedTuple):
     @property
     def place(self) -> Path:
         """Where its records are kept."""
-        if self.name.startswith("alone"):
-            return Path("unfitted/alone")
-        return Path("unfitted/trainings" if self.name.startswith("unfitted") else "steady", self.name)
+        return Path("alone") if self.name.startswith("alone") else Path("steady", self.name)
 
     def toml(self) -> str:
         """Its study file. Strings, numbers and lists of them are the same in JSON."""
@@ -120,14 +116,14 @@ def measure(part: Part, state: str, output: Path, again: bool) -> int:
     return 2 if call(*CLUSTER, "check-links", *at) else code
 
 
-def without_names(record: Kept, output: Path) -> Kept:
+def without_names(record: Record, output: Path) -> Record:
     """A record with other names for the folders of this machine."""
     names = {str(output): "/opt/harness/runs/emulated", str(ROOT): "/opt/harness"}
     names |= {str(cache_folder()): "/opt/harness-cache", str(Path.home()): "/home/user"}
     text = record.to_json()
     for name, other in names.items():
         text = text.replace(name, other)
-    return type(record).model_validate_json(text)
+    return Record.model_validate_json(text)
 
 
 def keep(part: Part, output: Path) -> None:

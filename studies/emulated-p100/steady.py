@@ -19,9 +19,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from measure import FILES, HERE, parts
@@ -29,6 +30,7 @@ from predictions import Steps, complete, predicted
 from predictions import points as study_points
 
 from harness import results
+from harness.analysis.ratios import pooled_variance, satterthwaite
 from harness.analysis.verdict import MARGIN
 from harness.core.emulation import profile
 from harness.core.spec import RunSpec
@@ -51,7 +53,7 @@ KINDS = {
     (True, False, "forward"): "slices, in order",
 }
 REPLICAS = "replicas"
-ALIKE = ("torch_parameter_server", "parameter_server_strategy")  # which should take as long as parameter_server
+BUCKET_MB = 25.0  # by default
 WINDOWS = (1, 2, 4, 8, 16)
 Answer = Literal["yes", "no", "cannot say"]
 
@@ -71,7 +73,7 @@ class Point(NamedTuple):
 
     ``steps_s`` has the durations of each repeat's steps after the barrier, the mean of all ranks, of which the first
     ``left_out`` are not part of its steady step, which ``each_s`` has. ``complete``: all points of its study were measured,
-    so that the search was the same on both sides.
+    so that the search was the same on both sides. ``jobs`` have measured it, each in all of its repeats.
     """
 
     study: str
@@ -83,10 +85,17 @@ class Point(NamedTuple):
     predicted: Steps
     written_before: bool | None
     complete: bool = True
+    jobs: int = 1
 
     @property
     def step_s(self) -> float:
-        return fmean(self.each_s)
+        """The mean of all repeats, each with the weight of its steady steps."""
+        return fmean(self.each_s, weights=[max(1, len(kept_s)) for kept_s in self.kept_s])
+
+    @property
+    def configuration(self) -> tuple[object, ...]:
+        """What points of several studies have in common if they are the same."""
+        return self.links, self.spec.nodes, self.way, self.spec.dilation, self.spec.bytes_scale
 
     @property
     def ps(self) -> int:
@@ -105,14 +114,24 @@ class Point(NamedTuple):
         return KINDS[sliced, not sliced and as_many, options.get("order", "none")]
 
     @property
+    def kept_s(self) -> list[tuple[float, ...]]:
+        """The durations of each repeat's steady steps."""
+        return [steps_s[left_out:] for steps_s, left_out in zip(self.steps_s, self.left_out, strict=True)]
+
+    @property
     def scatter(self) -> float:
         """The relative standard error of the steady step, by the scatter of its steps."""
-        kept = [steps_s[left_out:] for steps_s, left_out in zip(self.steps_s, self.left_out, strict=True)]
-        return math.sqrt(sum(variance(each) / len(each) for each in kept)) / len(kept) / self.step_s
+        squares, _ = pooled_variance(self.kept_s)
+        return math.sqrt(squares / sum(map(len, self.kept_s))) / self.step_s
 
     @property
     def is_as_2017(self) -> bool:
         return self.kind.startswith("whole, 2017's")
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether another study has it, too."""
+        return self.study.startswith("again")
 
     @property
     def is_control(self) -> bool:
@@ -123,7 +142,9 @@ class Point(NamedTuple):
     def way(self) -> str:
         spec = self.spec
         name = f"{spec.backend}:{spec.framework}" if spec.backend == "horovod" else spec.backend
-        return f"{name} over {spec.transport}" + (f", {self.ps} ps, {self.kind}" if self.ps else "")
+        buckets = spec.options.get("bucket_mb", BUCKET_MB)
+        more = f", {self.ps} ps, {self.kind}" if self.ps else f", buckets of {buckets:g} MB" * (buckets != BUCKET_MB)
+        return f"{name} over {spec.transport}{more}"
 
     @property
     def label(self) -> str:
@@ -138,12 +159,16 @@ def published_2017() -> dict[int, Result]:
 
 
 class Cell(NamedTuple):
-    """Links of a rate and a number of nodes: the toolkits, and the fastest servers of each kind that was searched."""
+    """Links of a rate and a number of nodes: the toolkits, and the fastest servers of each kind.
+
+    So many configurations of servers were searched.
+    """
 
     links: float
     nodes: int
     toolkits: list[Point]
     servers: dict[str, Point]
+    servers_searched: int
 
     @property
     def toolkit(self) -> Point:
@@ -158,6 +183,11 @@ class Cell(NamedTuple):
         return f"{plural(self.nodes, 'node')} with {self.links:g} GB/s"
 
 
+def runtime(point: Point) -> str:
+    """TensorFlow's or PyTorch's, in two letters."""
+    return "PT" if point.spec.backend.startswith("torch") else "TF"
+
+
 def fastest(points: Iterable[Point]) -> Point:
     return min(points, key=attrgetter("step_s"))
 
@@ -169,35 +199,43 @@ class Ratio(NamedTuple):
     low: float = 0.0
     high: float = math.inf
 
+    def __str__(self) -> str:
+        brackets = f" [{self.low:.2f}, {self.high:.2f}]" if self.low else ""
+        return f"{self.value:.2f} ×{brackets}"
+
 
 class Spread(NamedTuple):
-    """How far repeats of one emulation on this host agree: one relative standard deviation, and its degrees of freedom."""
+    """How far jobs of one emulation on this host agree: one relative standard deviation, and its degrees of freedom."""
 
     deviation: float
     freedom: int
 
     def ratio(self, slow: Point, fast: Point, among: tuple[int, int] = (1, 1)) -> Ratio:
-        """Of two steps that are the shortest ``among`` so many (Šidák); without an interval if nothing was repeated.
+        """Of two steps that are the shortest ``among`` so many (Šidák); without an interval if no job was repeated.
 
         A step that was the shortest by luck is longer: the dividend's raises the upper limit, the divisor's the lower one.
-        Not all points were repeated, and some steps scatter more than others, so that of a point's own steps is added.
+        Some steps scatter more than others, so that of each point's own steps is added, and few of them say little of it.
         """
         from scipy.special import stdtrit
 
         ratio = slow.step_s / fast.step_s
         if not self.freedom:
             return Ratio(ratio)
-        error = math.sqrt(sum(self.deviation**2 / len(each.each_s) + each.scatter**2 for each in (slow, fast)))
-        up, down = (float(stdtrit(self.freedom, 0.975 ** (1 / count))) * error for count in among)
+        own = [(point.scatter, sum(map(len, point.kept_s)) - len(point.kept_s)) for point in (slow, fast)]
+        between_jobs = self.deviation * math.sqrt(1 / slow.jobs + 1 / fast.jobs)
+        terms = [(between_jobs, self.freedom), *((error, freedom) for error, freedom in own if error)]
+        error, freedom = math.hypot(*(error for error, _ in terms)), satterthwaite(terms, careful=False)
+        up, down = (float(stdtrit(freedom, 0.975 ** (1 / count))) * error for count in among)
         return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
 
 
 def spread(points: Iterable[Point]) -> Spread:
-    """From all points with several repeats."""
-    several = [point for point in points if len(point.each_s) > 1]
-    freedom = sum(len(point.each_s) - 1 for point in several)
-    squares = sum((value / point.step_s - 1) ** 2 for point in several for value in point.each_s)
-    return Spread(math.sqrt(squares / freedom) if freedom else 0.0, freedom)
+    """From the first repeats of all points that several studies have, each in a job of its own."""
+    jobs: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    for point in points:
+        jobs[point.configuration].append(math.log(point.each_s[0]))
+    squares, freedom = pooled_variance(jobs.values())
+    return Spread(math.sqrt(squares), freedom)
 
 
 # --- reading ---
@@ -281,16 +319,25 @@ def cells(points: Sequence[Point]) -> list[Cell]:
     """Those with toolkits and servers, if all of the search was measured. The controls have questions of their own."""
     places: dict[tuple[int, float], list[Point]] = defaultdict(list)
     for point in points:
-        if point.complete and not (point.is_control or point.study.startswith("again")):
-            places[point.spec.nodes, point.links].append(point)
+        if point.complete and not (point.is_control or point.is_repeat):
+            places[point.spec.nodes, point.links].append(_joined(point, points))
     compared = []
     for (nodes, links), here in sorted(places.items()):
         toolkits = [point for point in here if point.kind == "toolkit"]
         kinds = dict.fromkeys(point.kind for point in here if point.ps)
         servers = {kind: fastest(point for point in here if point.kind == kind) for kind in kinds}
         if toolkits and servers:
-            compared.append(Cell(links, nodes, toolkits, servers))
+            compared.append(Cell(links, nodes, toolkits, servers, sum(point.ps > 0 for point in here)))
     return compared
+
+
+def _joined(point: Point, points: Iterable[Point]) -> Point:
+    """The point with what studies of repeats have measured of it in other jobs."""
+    every = [point, *(other for other in points if other.is_repeat and other.configuration == point.configuration)]
+    each_s, steps_s, left_out = (
+        tuple(chain.from_iterable(getattr(one, name) for one in every)) for name in ("each_s", "steps_s", "left_out")
+    )
+    return point._replace(each_s=each_s, steps_s=steps_s, left_out=left_out, jobs=len(every))
 
 
 # --- the questions ---
@@ -303,9 +350,16 @@ def answer_of(yes: bool, no: bool) -> Answer:
     return "yes" if yes else "no" if no else "cannot say"
 
 
-def as_2017(points: Sequence[Point]) -> Outcome:
-    kind = KINDS[False, True, "none"]
-    return _compared(points, [(cell, cell.servers[kind]) for cell in cells(points) if kind in cell.servers])
+def in_no_order(points: Sequence[Point]) -> Outcome:
+    return _compared(points, _of_kind(points, KINDS[False, True, "none"]))
+
+
+def in_order(points: Sequence[Point]) -> Outcome:
+    return _compared(points, _of_kind(points, KINDS[False, True, "forward"]))
+
+
+def _of_kind(points: Sequence[Point], kind: str) -> list[tuple[Cell, Point]]:
+    return [(cell, cell.servers[kind]) for cell in cells(points) if kind in cell.servers]
 
 
 def best_servers(points: Sequence[Point]) -> Outcome:
@@ -327,13 +381,14 @@ def _compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]]) -> 
     beaten = sum(ratio.low > 1 + MARGIN for ratio in ratios.values())
     level = sum(ratio.high <= 1 + MARGIN for ratio in ratios.values())
     searched = "; ".join(
-        f"on {cell.name} {ratios[cell.name].value:.2f} × ({servers.way}; fastest of "
-        f"{plural(len(cell.toolkits), 'toolkit')}: {cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
+        f"on {cell.name} {ratios[cell.name]} ({servers.way}, of {cell.servers_searched} configurations of servers; "
+        f"fastest of {plural(len(cell.toolkits), 'toolkit')}: {cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
         for cell, servers in chosen
     )
     because = (
         f"A step takes so many times as long with servers: {searched}. "
-        f"Certainly by more than {MARGIN:.0%} on {beaten} of {len(ratios)}, certainly not on {level}."
+        f"It is more than {MARGIN:.0%} on {beaten} of {len(ratios)}, less on {level}, and undecided on "
+        f"{len(ratios) - beaten - level}."
     )
     figures = {name: ratio.value for name, ratio in ratios.items()}
     return answer_of(beaten == len(ratios), level == len(ratios)), because, figures
@@ -353,7 +408,8 @@ def the_drop(points: Sequence[Point]) -> Outcome:
         for way, (before, after) in pairs.items():
             ratio = known.ratio(after, before)
             growth[f"{way}, {links:g} GB/s"] = ratio.value
-            texts.append(f"{way} with {links:g} GB/s {ratio.value:.2f} × as long")
+            dilations = " and ".join(f"{point.spec.dilation:g}" for point in (before, after))
+            texts.append(f"{way} with {links:g} GB/s {ratio} as long (dilations {dilations})")
             if way.startswith("whole"):
                 answers.append(answer_of(ratio.low > far, ratio.high < far))
             else:
@@ -365,36 +421,44 @@ def the_drop(points: Sequence[Point]) -> Outcome:
     return answer, f"A step becomes with {'; '.join(texts)}.", growth
 
 
-def servers_are_alike(points: Sequence[Point]) -> Outcome:
-    """Steps of the same servers, placement, number and order: PyTorch's and TensorFlow's own beside ours by its runtime."""
+def pytorchs_are_alike(points: Sequence[Point]) -> Outcome:
+    return _alike(points, "torch_parameter_server")
+
+
+def tensorflows_are_alike(points: Sequence[Point]) -> Outcome:
+    return _alike(points, "parameter_server_strategy")
+
+
+def _alike(points: Sequence[Point], backend: str) -> Outcome:
+    """Whether a backend's servers take as long as ours: with the same placement, number and order, in the same study."""
 
     def same(point: Point) -> tuple[object, ...]:
         options = point.spec.options
         return point.study, point.links, point.spec.nodes, point.ps, options["placement"], options.get("order", "none")
 
     ours = {same(point): point for point in points if point.spec.backend == "parameter_server"}
-    others = [point for point in points if point.ps and point.spec.backend in ALIKE and same(point) in ours]
-    return _agreement({point.label: point.step_s / ours[same(point)].step_s - 1 for point in others}, MARGIN)
+    others = [point for point in points if point.spec.backend == backend and same(point) in ours]
+    return _agreement([(point.step_s / ours[same(point)].step_s - 1, point.label) for point in others], MARGIN)
 
 
 def dilations_agree(points: Sequence[Point]) -> Outcome:
     """Steps of the same configuration, with and without twice the dilation: processors' time beside the device halves."""
     known = {(point.links, point.spec.nodes, point.way, point.spec.dilation): point for point in points}
-    off = {
-        point.label: known[links, nodes, way, 2 * dilation].step_s / point.step_s - 1
+    off = [
+        (known[links, nodes, way, 2 * dilation].step_s / point.step_s - 1, point.label)
         for (links, nodes, way, dilation), point in known.items()
         if (links, nodes, way, 2 * dilation) in known
-    }
+    ]
     return _agreement(off, 0.02)
 
 
-def _agreement(off: Mapping[str, float], limit: float) -> Outcome:
+def _agreement(off: Sequence[tuple[float, str]], limit: float) -> Outcome:
     """Whether pairs differ by no more than ``limit``, from how far each is ``off`` as a share."""
     if not off:
         return None
-    worst = max(off, key=lambda label: abs(off[label]))
-    because = f"Of {plural(len(off), 'pair')} the worst differs by {off[worst]:+.1%} ({worst})."
-    return "yes" if abs(off[worst]) <= limit else "no", because, {"worst": off[worst]}
+    worst, label = max(off, key=lambda pair: abs(pair[0]))
+    because = f"Of {plural(len(off), 'pair')} the worst differs by {worst:+.1%} ({label})."
+    return "yes" if abs(worst) <= limit else "no", because, {"worst": worst}
 
 
 def window_s(point: Point, steps: int) -> float:
@@ -411,27 +475,51 @@ def steps_matter(points: Sequence[Point]) -> Outcome:
     return "yes" if abs(worst[1]) < 0.02 else "no", because, {f"{steps} steps": off for steps, off in worst.items()}
 
 
+LAWS = {"the law": "queues_s", "two lines": "two_lines_s"}
+
+
+def errors_of(points: Iterable[Point], law: str) -> tuple[float, float]:
+    """By how much of the measured steps one of ``LAWS`` errs: the mean size, and the worst, positive if it is longer."""
+    errors = [getattr(point.predicted, LAWS[law]) / point.step_s - 1 for point in points]
+    return fmean(map(abs, errors)), max(errors, key=abs)
+
+
 def law_errs(points: Sequence[Point]) -> Outcome:
-    errors = {"the law": [point.predicted.queues_s / point.step_s - 1 for point in points]}
-    errors["two lines"] = [point.predicted.two_lines_s / point.step_s - 1 for point in points]
-    means = {name: fmean(map(abs, each)) for name, each in errors.items()}
+    groups = parted(points)
     texts = [
-        f"{name} errs by {means[name]:.1%} on average and {max(each, key=abs):+.1%} at most"
-        for name, each in errors.items()
+        f"{name} by {' and '.join(f'{errors_of(group, law)[0]:.1%} ({law})' for law in LAWS)}"
+        for name, group in groups.items()
     ]
-    because = f"On {plural(len(points), 'point')} {' and '.join(texts)}."
+    means = {law: errors_of(groups["all"], law)[0] for law in LAWS}
+    because = f"Mean errors: {'; '.join(texts)}. The worst is {errors_of(groups['all'], 'the law')[1]:+.1%}."
     return "yes" if means["the law"] < 0.03 else "no", because, means
 
 
+def parted(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """Points by kind, and by whether a step takes notably longer than the device computes. No group is empty."""
+    device_s = profile("p100").steps["inception3"]
+    bound_s = (1 + MARGIN) * device_s.batch_size / device_s.img_per_s
+    groups: dict[str, list[Point]] = defaultdict(list)
+    for point in (point for point in points if not point.is_repeat):
+        binds = "the network binds" if point.step_s > bound_s else "compute binds"
+        groups["all"].append(point)
+        groups[f"{'servers' if point.ps else 'without servers'}, {binds}"].append(point)
+    return dict(groups)
+
+
 QUESTIONS: dict[Callable[[Sequence[Point]], Outcome], str] = {
-    as_2017: "Do MPI-based toolkits train faster than servers as in 2017: whole tensors, 2017's number, in no order?",
-    best_servers: "Do MPI-based toolkits train faster than the fastest servers, whole or in slices, of those searched?",
+    in_no_order: (
+        "Are toolkits faster than whole tensors on 2017's number of servers, in no order, as TensorFlow asks by itself?"
+    ),
+    in_order: (
+        "Are toolkits faster than whole tensors on 2017's number of servers, in order of use, which fits 2017's tables?"
+    ),
+    best_servers: "Are toolkits over MPI or Gloo faster than the fastest servers of those searched?",
     the_drop: (
         "Does a step become much longer from 64 to 128 nodes with whole tensors, and not with slices or an allreduce?"
     ),
-    servers_are_alike: (
-        "Do servers take as long with PyTorch, and as TensorFlow's own of today, as ours with TensorFlow's runtime?"
-    ),
+    pytorchs_are_alike: "Do PyTorch's servers take as long as ours with TensorFlow's runtime?",
+    tensorflows_are_alike: "Do TensorFlow's own servers of today take as long as ours with its runtime?",
     dilations_agree: "Is a step the same to within 2 % with twice the dilation?",
     steps_matter: "Is the mean of a short window a steady step?",
     law_errs: "Is a steady step as long as the law says, nothing fitted?",
