@@ -146,7 +146,7 @@ def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> No
     points = Made(servers=0.7, slices=0.475).points()
     assert answers(points)["pytorchs_are_alike"] == "yes" and answers(points)["tensorflows_are_alike"] == "cannot say"
     drifting = [
-        point._replace(each_s=(0.95,)) if point.spec.backend == "torch_parameter_server" else point for point in points
+        point._replace(each_s=(0.95, 0.95)) if point.spec.backend == "torch_parameter_server" else point for point in points
     ]
     assert answers(drifting)["pytorchs_are_alike"] == "no"
 
@@ -170,7 +170,7 @@ def test_intervals_are_how_far_jobs_agree_and_few_steps_that_scatter_widen_them(
     assert value == 1 and high == pytest.approx(1 / low)
     assert high == pytest.approx(math.exp(2.5706 * math.log(1.004)), abs=1e-5)  # Student's quantile of 5
     assert spread.ratio(point, point, (6, 1)).high > high and spread.ratio(point, point, (6, 1)).low == low
-    restless = point._replace(steps_s=((0.3, 0.45, 0.49, 0.47),), left_out=(1,))
+    restless = point._replace(each_s=(0.47,), steps_s=((0.3, 0.45, 0.49, 0.47),), left_out=(1,))
     # Welch and Satterthwaite: the scatter of three steps has two degrees of freedom, and is nearly all there is.
     error = 0.02 / 3**0.5 / restless.step_s
     assert spread.ratio(restless, point).high == pytest.approx(math.exp(4.3 * error), rel=0.01)
