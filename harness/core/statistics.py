@@ -12,8 +12,6 @@ FORMULA = (
     "img_per_s/3: workers * batch_size / period in which all ranks make a steady step (harness/worker/steady.py); "
     "mean of repeats, Student-t 95 % CI"
 )
-# Of emulated points that wait to be measured anew: their windows of one or two steps have no steady part.
-BY_WINDOW = "img_per_s/1: workers * batch_size * steps / max over ranks of window_s; mean of repeats, Student-t 95 % CI"
 EMULATED_TIME = "; times are those of an emulated device: real ones over the dilation"
 
 

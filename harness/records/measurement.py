@@ -108,14 +108,10 @@ class Derived(Frozen):
         numbers = ", ".join(number for number, _ in trends)
         return (*notes, f"repeats {numbers} were not steady; in repeat {first} {told(its)}")
 
-    @property
-    def by_window(self) -> bool:
-        return self.formula.startswith(statistics.BY_WINDOW)
-
     @field_validator("formula")
     @classmethod
     def _ours(cls, value: str) -> str:
-        if value.removesuffix(statistics.EMULATED_TIME) not in (statistics.FORMULA, statistics.BY_WINDOW):
+        if value.removesuffix(statistics.EMULATED_TIME) != statistics.FORMULA:
             raise ValueError(f"must be {statistics.FORMULA!r}, or figures are not comparable")
         return value
 
@@ -148,9 +144,8 @@ class Record(AnyRecord):
         if len(starts) != len({job for job, _ in starts}):
             raise ValueError("repeats from before and after the job was requeued are mixed")
         world, updates = self.plan["world_size"], self.expected_updates
-        by_window = self.derived.by_window
-        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates, by_window))
-        derived = derive(self.spec, self.repeats, by_window)
+        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates))
+        derived = derive(self.spec, self.repeats)
         if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
 
@@ -166,11 +161,9 @@ def _alike(one: object, other: object) -> bool:
     return bool(one == other)
 
 
-def judge(
-    spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int, by_window: bool = False
-) -> list[Check]:
+def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int) -> list[Check]:
     """All checks of one repeat of a measurement: those of ``judge_ranks``, that no rank held up the others, and that an
-    emulated device's steps are steady and its machine kept up. Points measured ``by_window`` were not looked at so.
+    emulated device's steps are steady and its machine kept up.
     """
     slowest = max(ranks, key=lambda rank: rank.finished_s)
     ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
@@ -186,9 +179,8 @@ def judge(
         if len(kept) != len(ranks):
             raise ValueError("a rank does not say how its emulated device kept up")
         checks += checks_of(kept_up(kept, windows_s, spec.dilation))
-        if not by_window:
-            found = steady_of(spec, ranks)
-            checks.append(Check(name=STEADY, passed=found.drift is not None and not found.trends, detail=told(found)))
+        steady = steady_of(spec, ranks)
+        checks.append(Check(name=STEADY, passed=steady.drift is not None and not steady.trends, detail=told(steady)))
     return checks
 
 
@@ -211,33 +203,32 @@ def told(steady: Steady) -> str:
     return f"steps change by {steady.drift:+.1%} from first to last, {first}, limit {LIMIT:.0%}"
 
 
-def img_per_s(spec: RunSpec, ranks: Sequence[Rank], by_window: bool = False) -> float:
+def img_per_s(spec: RunSpec, ranks: Sequence[Rank]) -> float:
     """Images per second of one repeat, in the time of the device that trained, real or emulated.
 
-    Of a single step there are no two marks to take a period between: there, and ``by_window``, the longest window counts.
+    Of a single step there are no two marks to take a period between: there the longest window counts.
     """
     left_out = steady_of(spec, ranks).left_out
-    if by_window or spec.steps == 1:
+    if spec.steps == 1:
         period_s = max(rank.window_s for rank in ranks) / spec.steps
     else:
         period_s = step_s([rank.marks_s for rank in ranks], left_out)
     return spec.global_batch / (period_s / spec.dilation)
 
 
-def derive(spec: RunSpec, repeats: Sequence[Repeat], by_window: bool = False) -> Derived:
+def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
     """Times of an emulated device are its own: the real ones over the dilation. Those of steps are of steady ones."""
     steady = [steady_of(spec, repeat.ranks) for repeat in repeats]
     every_s = [
         (after - before) / spec.dilation
         for repeat, of_repeat in zip(repeats, steady, strict=True)
         for rank in repeat.ranks
-        for before, after in pairwise(rank.marks_s[0 if by_window else of_repeat.left_out :])
+        for before, after in pairwise(rank.marks_s[of_repeat.left_out :])
     ]
     finished_s = [[rank.finished_s / spec.dilation for rank in repeat.ranks] for repeat in repeats]
-    formula = statistics.BY_WINDOW if by_window else statistics.FORMULA
     return Derived(
-        formula=formula + statistics.EMULATED_TIME if spec.emulated else formula,
-        img_per_s=statistics.summarise([img_per_s(spec, repeat.ranks, by_window) for repeat in repeats]),
+        formula=statistics.FORMULA + (statistics.EMULATED_TIME if spec.emulated else ""),
+        img_per_s=statistics.summarise([img_per_s(spec, repeat.ranks) for repeat in repeats]),
         step_times=statistics.step_times(every_s, finished_s),
         energy=energy_of(spec, repeats),
         fingerprint=fingerprint_of(spec, repeats),

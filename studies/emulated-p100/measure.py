@@ -30,7 +30,8 @@ from harness.records.measurement import Record
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXPERIMENTS = ROOT / "results" / "experiments"
-FILES = [HERE / f"{name}.toml" for name in ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets")]
+NAMES = ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets")
+FILES = [HERE / f"{name}.toml" for name in NAMES]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
 Table = dict[str, Any]

@@ -10,7 +10,6 @@ was then taken to be typical of many-to-many traffic. Parameters come in order w
 from __future__ import annotations
 
 import csv
-import re
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,10 +20,8 @@ from harness import models
 from harness.core import backend as backends
 from harness.core.emulation import emulation
 from harness.core.spec import RunSpec
-from harness.errors import InvalidInput
 from harness.prediction.law import law, profile
 from harness.prediction.parameters import PAYLOAD, Parameters
-from harness.results import Result
 from harness.running.study import Study, StudyPoint, labels
 
 COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
@@ -55,14 +52,6 @@ def predicted(spec: RunSpec, links: float) -> Steps:
 
 def points(name: str, tables: Sequence[Table]) -> list[StudyPoint]:
     return Study.model_validate({"name": name, "matrix": tables}).points(lambda _: "cpu")
-
-
-def of_run(run: Result) -> tuple[RunSpec, float]:
-    """The spec of a run, and the rate of its links in GB/s. Raises InvalidInput."""
-    if not (links := re.search(r"links of ([\d.]+) GB/s", run.system)):
-        raise InvalidInput(f"{run.source}: its links have no rate")
-    spec = {**run.spec, "dilation": run.dilation, "device": run.device, "steps": run.steps}
-    return RunSpec.model_validate(spec), float(links[1])
 
 
 def complete(spec: RunSpec) -> RunSpec:

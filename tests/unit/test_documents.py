@@ -279,10 +279,10 @@ def folder(
     experiments = ROOT / "results" / "experiments"
     results, records = here / "runs", here.glob("runs/2026-10/*pytorch*n2*")
     if "--single RECORD" in command:  # of one worker, and what a network's kernels say
-        results = experiments / "unfitted" / "networks" / "100MBps"
-        records = experiments.glob("unfitted/alone/*-horovod-inception3-n1-*")
+        results = experiments / "network"
+        records = experiments.glob("alone/*-horovod-inception3-n1-*")
         (here / "runs" / "network").symlink_to(results)
-        (here / "RUN").symlink_to(next(experiments.glob("unfitted/trainings/*-0.8-*-8/*-horovod-inception3-n4-*")))
+        (here / "RUN").symlink_to(next(experiments.glob("steady/steady-8-links-2.25-*/*-horovod-inception3-n8-*")))
     (here / "RESULTS").symlink_to(results)
     (here / "RECORD").symlink_to(next(records) / "record.json")
     if "data convert" in command:  # a thousand shards take a thousand images

@@ -428,9 +428,9 @@ def test_what_is_no_run_with_a_number_is_not_explained(harness: Harness, tmp_pat
 # --- a run beside what was predicted of it ---------------------------------------------------------
 
 MEASURED = ROOT / "results" / "experiments"
-(ALONE,) = (MEASURED / "unfitted/alone").glob("*-pytorch-inception3-n1-75944613")
-NETWORK = MEASURED / "unfitted" / "networks" / "50MBps"
-HEALTHY = MEASURED / "unfitted" / "trainings" / "unfitted-links-0.4-dilation-8"
+(ALONE,) = (MEASURED / "alone").glob("*-pytorch-inception3-n1-*")
+NETWORK = MEASURED / "network"
+HEALTHY = MEASURED / "steady" / "steady-8-links-2.25-dilation-32"
 BEGUN = ("--single", str(ALONE), "--network", str(NETWORK))
 EMULATED: dict[str, Any] = {"device": "emulated:p100", "dilation": 8, "batch_size": 64}
 STEP_S = 64 / 136.4  # of one emulated device, which 4 steps of a made record take 8 times as long
@@ -456,14 +456,14 @@ def test_a_run_that_was_measured_on_good_nodes_is_inside_and_what_it_starts_from
     ran = HEALTHY.glob("*-pytorch-*/record.json")
     (record,) = (file.parent for file in ran if '"transport": "gloo"' in file.read_text())
     said = harness("explain", str(record), *BEGUN).succeeded().stdout.splitlines()
-    assert said[1] == "  measured 0.52 s, predicted 0.54 s (0.51 s to 0.56 s): inside"
-    assert said[-3].endswith("as measured on emulated NVIDIA Tesla P100, its time dilated by 4")
-    assert "as kernels over gloo say; a second of the device is 8 of theirs" in said[-2]
+    assert said[1] == "  measured 0.48 s, predicted 0.48 s (0.45 s to 0.51 s): inside"
+    assert said[-3].endswith("as measured on emulated NVIDIA Tesla P100, its time dilated by 16")
+    assert "as kernels over gloo say; a second of the device is 32 of theirs" in said[-2]
     predicted = ("predict", "--backend", "pytorch", "--nodes", "4", "--single", str(ALONE), "--network", "1GB/s")
-    assert "img/s, as measured on emulated NVIDIA Tesla P100, its time dilated by 4" in harness(*predicted).stdout
-    fitted = harness("predict", "--backend", "pytorch", "--nodes", "4", "--from", str(HEALTHY), "--single", str(ALONE))
-    assert "emulated NVIDIA Tesla P100 with links of 0.4 GB/s" in fitted.succeeded().stdout
-    assert ", allreduce over gloo, its time dilated by 8\n" in fitted.stdout
+    assert "img/s, as measured on emulated NVIDIA Tesla P100, its time dilated by 16" in harness(*predicted).stdout
+    fitted = harness("predict", "--backend", "pytorch", "--nodes", "8", "--from", str(HEALTHY), "--single", str(ALONE))
+    assert "emulated NVIDIA Tesla P100 with links of 2.25 GB/s" in fitted.succeeded().stdout
+    assert ", allreduce over gloo, its time dilated by 32\n" in fitted.stdout
 
 
 def test_python_predicts_from_a_record_and_what_kernels_measured_as_the_command_does(harness: Harness) -> None:

@@ -146,7 +146,8 @@ def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> No
     points = Made(servers=0.7, slices=0.475).points()
     assert answers(points)["pytorchs_are_alike"] == "yes" and answers(points)["tensorflows_are_alike"] == "cannot say"
     drifting = [
-        point._replace(each_s=(0.95, 0.95)) if point.spec.backend == "torch_parameter_server" else point for point in points
+        point._replace(each_s=(0.95, 0.95)) if point.spec.backend == "torch_parameter_server" else point
+        for point in points
     ]
     assert answers(drifting)["pytorchs_are_alike"] == "no"
 
