@@ -31,7 +31,7 @@ from harness.results import frame as frames
 from harness.results import sources
 from harness.results.result import Result
 from harness.results.selection import Selected, at_time
-from harness.running import sides
+from harness.running import rates, sides
 from harness.running.prepare import Place, site_of_runs
 from harness.running.request import Outcome, carry_out
 from harness.sites import config
@@ -134,7 +134,7 @@ def ab(
         outcome = carry_out(runs, place)
     records = {f"{side}_record": run.record_file for side, run in zip("ab", runs, strict=True)}
     rows = []
-    for size, found in sides.judged(comparison, runs, outcome.records).items():
+    for size, found in rates.judged(comparison, runs, outcome.records).items():
         low, high = found.ci95
         row = {
             "size": size,

@@ -32,7 +32,7 @@ import numpy as np
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import Difference, closest, environments, spec_names
 from harness.analysis.ratios import Interval, Sample, pooled_variance
-from harness.analysis.two_samples import Shift, Test
+from harness.analysis.two_samples import Shift
 from harness.analysis.work import Work
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -68,7 +68,6 @@ OldNew: TypeAlias = tuple[Sample, Sample]
 class Rule:
     """How a comparison decides."""
 
-    test: Test = "welch"
     alpha: float = ALPHA
     threshold: float = THRESHOLD
 
@@ -218,7 +217,7 @@ def judge(pairs: Sequence[OldNew], rule: Rule = _DEFAULT, systems: Sequence[obje
     for pair, system in zip(pairs, systems, strict=True):
         on_system[system].append(pair)
     spreads = {system: _between(alike) for system, alike in on_system.items()}
-    tested = [_tested(pair, spreads[system], rule) for pair, system in zip(pairs, systems, strict=True)]
+    tested = [_tested(pair, spreads[system]) for pair, system in zip(pairs, systems, strict=True)]
     shifts = [shift for shift, _ in tested if shift]
     lower, higher = (
         iter(two_samples.benjamini_hochberg(np.array(p)).tolist())
@@ -230,7 +229,7 @@ def judge(pairs: Sequence[OldNew], rule: Rule = _DEFAULT, systems: Sequence[obje
     ]
 
 
-def _tested(pair: OldNew, spread: tuple[float, int], rule: Rule) -> tuple[Shift | None, str]:
+def _tested(pair: OldNew, spread: tuple[float, int]) -> tuple[Shift | None, str]:
     """The shift between both sides, and what the spread between jobs is taken from if not from both; None, and why.
 
     ``spread`` is that of all pairs on the system.
@@ -238,8 +237,6 @@ def _tested(pair: OldNew, spread: tuple[float, int], rule: Rule) -> tuple[Shift 
     own = _between([pair])
     spread = own if own[1] >= ENOUGH else spread
     jobs, reason = [len(sample.units) for sample in pair], ""
-    if rule.test == "mann-whitney" and (min(jobs) < 1 or two_samples.least_p(*jobs) >= rule.alpha):
-        return None, "the Mann–Whitney test cannot reach p < {:g} with {} and {} jobs".format(rule.alpha, *jobs)
     if min(jobs) < 1 or (min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)):
         return None, "one repeat has no spread: 2 or more, or more jobs, are needed on either side"
     if min(jobs) < 2:
@@ -247,8 +244,6 @@ def _tested(pair: OldNew, spread: tuple[float, int], rule: Rule) -> tuple[Shift 
         source = "is that of other jobs" if known else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
         reason = f"a side has one job; the spread between jobs {source}"
     before, after = (sample.units for sample in pair)
-    if rule.test == "mann-whitney":
-        return two_samples.mann_whitney(before, after), reason
     if min(jobs) > 1:
         return two_samples.welch(before, after, careful=True), reason
     return two_samples.student(fmean(after) - fmean(before), *_variance(pair, spread)), reason

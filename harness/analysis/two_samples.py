@@ -5,24 +5,18 @@ geometric means.
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate
 from statistics import fmean, variance
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import stdtr, stdtrit
 
 from harness.analysis.ratios import Interval, satterthwaite
 
-Test = Literal["welch", "mann-whitney"]
 Vector: TypeAlias = NDArray[np.float64]
-
-EXACT_UP_TO = 2500  # differences between two samples: beyond, U is as good as normally distributed
 
 
 @dataclass(frozen=True)
@@ -55,53 +49,6 @@ def student(shift: float, variance: float, freedom: float) -> Shift:
         return shift - half, shift + half
 
     return Shift(shift, float(stdtr(freedom, shift / error)), float(stdtr(freedom, -shift / error)), interval)
-
-
-def mann_whitney(old: Sequence[float], new: Sequence[float]) -> Shift:
-    """The Mann–Whitney test; the shift is Hodges and Lehmann's, the median of all differences."""
-    from scipy.stats import mannwhitneyu
-
-    lower, higher = (float(mannwhitneyu(new, old, alternative=side).pvalue) for side in ("less", "greater"))
-    shift = float(np.median(np.subtract.outer(new, old)))
-    return Shift(shift, lower, higher, lambda level: hodges_lehmann(old, new, level))
-
-
-def hodges_lehmann(old: Sequence[float], new: Sequence[float], level: float) -> Interval:
-    """The interval that belongs to the Mann–Whitney test: two of the differences in their order.
-
-    It is infinite where the samples are too small for the level (M. Hollander, D. A. Wolfe, Nonparametric Statistical
-    Methods, 4.3).
-    """
-    differences = np.sort(np.subtract.outer(new, old), axis=None).tolist()
-    left_out = _left_out(len(old), len(new), (1 - level) / 2)
-    return (differences[left_out - 1], differences[-left_out]) if left_out else (-math.inf, math.inf)
-
-
-def least_p(n_old: int, n_new: int) -> float:
-    """The smallest one-sided p-value that the Mann–Whitney test can have for samples of these sizes."""
-    return 1 / math.comb(n_old + n_new, n_old)
-
-
-@cache
-def _left_out(n_old: int, n_new: int, tail: float) -> int:
-    """Which of the ordered differences, counted from 1, bounds an interval with ``tail`` on either side; 0 if none does."""
-    pairs = n_old * n_new
-    if pairs > EXACT_UP_TO:
-        return max(0, int(pairs / 2 + ndtri(tail) * math.sqrt(pairs * (n_old + n_new + 1) / 12)))
-    total = math.comb(n_old + n_new, n_old)
-    below = [count / total for count in accumulate(_arrangements(n_old, n_new))]  # P(U ≤ 0), P(U ≤ 1), …
-    return bisect_right(below, tail)
-
-
-def _arrangements(n_old: int, n_new: int) -> list[int]:
-    """How many arrangements of two samples without ties have U = 0, 1, …: the coefficients of a Gaussian binomial."""
-    counts = [1] + [0] * (n_old * n_new)
-    for one in range(1, n_old + 1):
-        for u in range(len(counts) - 1, n_new + one - 1, -1):  # times 1 − q^(n_new + one)
-            counts[u] -= counts[u - n_new - one]
-        for u in range(one, len(counts)):  # divided by 1 − q^one
-            counts[u] += counts[u - one]
-    return counts
 
 
 def benjamini_hochberg(p: Vector) -> Vector:

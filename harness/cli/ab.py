@@ -13,12 +13,12 @@ import click
 
 from harness import kernels
 from harness.analysis.ab import Noise
-from harness.cli.common import PATH, SHARE, completing
 from harness.cli.config import names_of_config, of_config
 from harness.cli.kernels import BYTES, SIZE, kernel_of
 from harness.cli.launching import program_options
 from harness.cli.options import COMPLETED, WRITTEN, MeasuringCommand, grouped, option, place_of, spec_options
 from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out
+from harness.cli.values import PATH, SHARE, completing
 from harness.core import backend as backends
 from harness.core.program import OF_PROGRAM
 from harness.core.subject import TRAINING, Subject
@@ -27,7 +27,7 @@ from harness.records.record import AnyRecord
 from harness.report.text import ab as texts
 from harness.report.text.pairs import preflight
 from harness.report.text.progress import RunLine
-from harness.running import sides
+from harness.running import rates, sides
 from harness.running.pace import Pace
 from harness.running.preflight import outcome as checked_before
 from harness.running.run import Run
@@ -75,13 +75,13 @@ class Turns(RunLine):
         super().ended(run, repeat, replace(pace, names=self._names), error)
         if error:
             return
-        for size, rate in sides.last_rates(run).items():
+        for size, rate in rates.last_rates(run).items():
             self._rates[run.folder][size].append(rate)
         self._heard += 1
         # Said once: the repeat that completes the pilot is the last of the first so many.
         if len(self._rates) == 2 and self._heard == 2 * self._pilot:
             self.clear()
-            if noises := sides.noises(list(self._rates.values()), sides.sizes(run)):
+            if noises := rates.noises(list(self._rates.values()), sides.sizes(run)):
                 self._says(noises)
 
 
@@ -141,7 +141,7 @@ def ab(
 
     say(texts.sides(comparison.a, comparison.b))
     pilot = 0
-    if noises := sides.noises(sides.earlier(runs, place.folder), sides.sizes(runs[0])):
+    if noises := rates.noises(rates.earlier(runs, place.folder), sides.sizes(runs[0])):
         say(texts.power(noises, runs[0].spec, difference, repeats))
     else:
         pilot = min(PILOT, repeats)
@@ -176,7 +176,7 @@ def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, obje
 
 def _tell(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord], as_json: bool) -> None:
     """Print the verdicts, and exit with 1 if B is slower. Raises RunFailed for a side that has no number."""
-    found, spec = sides.judged(comparison, runs, records), runs[0].spec
+    found, spec = rates.judged(comparison, runs, records), runs[0].spec
     files, checked = [run.record_file for run in runs], checked_before(runs[0].folder)
     if as_json:
         click.echo(texts.as_json(found, spec, comparison, files, checked))

@@ -10,22 +10,8 @@ from pathlib import Path
 import click
 
 from harness import export as exporters
-from harness.cli.common import (
-    AS_JSON,
-    PATH,
-    RESULTS,
-    SHARE,
-    SOURCES,
-    TEXT,
-    ParsedText,
-    any_of,
-    leave_out,
-    left_out,
-    parts,
-    reading,
-    some_of,
-    tables,
-)
+from harness.cli.loading import RESULTS, SOURCES, any_of, leave_out, left_out, reading, some_of, tables
+from harness.cli.values import AS_JSON, PATH, SHARE, TEXT, ParsedText, parts
 from harness.core.plain import json_text
 from harness.core.text import listed, plural
 from harness.errors import HarnessError, InvalidInput, writing
@@ -72,13 +58,14 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, written: s
         option = f"--style {style}" if style != "runs" else f"--format {written}"
         raise InvalidInput(f"{option}: is not for --json; leave one of them out")
     results = any_of(sources)
-    from harness.report.text import comparison, kernel_table
+    from harness.report.text import kernel_table
+    from harness.report.text import runs as of_trainings
 
     runs, of_kernels = trainings(results), kernels(results)
     if not runs:
-        comparison.check_baseline([kernel for kernel in of_kernels if kernel.completed], baseline, "kernel")
+        of_trainings.check_baseline([kernel for kernel in of_kernels if kernel.completed], baseline, "kernel")
     if as_json:
-        points = comparison.points(runs, baseline) if runs else []
+        points = of_trainings.points(runs, baseline) if runs else []
         click.echo(json_text(points + kernel_table.points(of_kernels, baseline)))
         return
     click.echo(tables(results, baseline, style == "report2017", written))
@@ -99,7 +86,8 @@ def best(sources: tuple[str, ...], nodes: int | None, margin: float, as_json: bo
     runs = some_of(sources)
     from harness.analysis.fastest import races
     from harness.analysis.verdict import verdict
-    from harness.report.text import comparison, fastest
+    from harness.report.text import fastest
+    from harness.report.text import runs as of_trainings
     from harness.report.text import verdict as verdicts
 
     if nodes:
@@ -107,7 +95,7 @@ def best(sources: tuple[str, ...], nodes: int | None, margin: float, as_json: bo
         runs = [run for run in runs if run.nodes == nodes]
         if not runs:
             raise InvalidInput(f"--nodes {nodes}: no run is on {plural(nodes, 'node')}; runs are on {listed(sizes)}")
-    entered, judged, notes = races(runs, margin=margin), verdict(runs, margin), comparison.notes(runs)
+    entered, judged, notes = races(runs, margin=margin), verdict(runs, margin), of_trainings.notes(runs)
     if as_json:
         sentences = {"headline": verdicts.headline(judged), "lists": verdicts.lists(judged), "notes": notes}
         document = {"answer": fastest.answer(entered, judged), "races": entered, "verdict": judged}

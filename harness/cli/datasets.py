@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from harness.cli.common import ANY_PATH, AS_JSON, QUIET, Command, signals_interrupt
+from harness.cli.loading import Command
+from harness.cli.values import ANY_PATH, AS_JSON, QUIET
+from harness.cli.watching import signals_interrupt
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed

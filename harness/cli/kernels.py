@@ -8,10 +8,10 @@ from itertools import chain, product
 import click
 
 from harness import kernels
-from harness.cli.common import ParsedText, completing
 from harness.cli.config import Given, names_of_config, of_config
 from harness.cli.options import MeasuringCommand, grouped, option, place_of, spec_options, specs_of
 from harness.cli.runs import RUNNING, measure, several_of_each
+from harness.cli.values import ParsedText, completing
 from harness.core import backend as backends
 from harness.core.spec import KernelSizes, RunSpec
 from harness.core.subject import Subject, check_mpi

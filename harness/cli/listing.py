@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from harness import environments, kernels, models
-from harness.cli.common import AS_JSON
+from harness.cli.values import AS_JSON
 from harness.core.backend import backend, names, working
 from harness.environments import mpi
 from harness.environments.pythons import lacking

@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 
 from harness import models
 from harness.cli import config
-from harness.cli.common import PATH, TEXT, completing
 from harness.cli.config import Given
+from harness.cli.values import PATH, TEXT, completing
 from harness.core import backend as backends
 from harness.core import emulation
 from harness.core.plan import LAST_PORT

@@ -10,22 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.common import (
-    ANY_PATH,
-    AS_JSON,
-    IS_STRICT,
-    RESULTS,
-    SOURCE,
-    ParsedText,
-    any_of,
-    leave_out,
-    numbers,
-    positive,
-    reading,
-    some_of,
-    source,
-)
+from harness.cli.loading import IS_STRICT, RESULTS, any_of, leave_out, reading, some_of
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
+from harness.cli.values import ANY_PATH, AS_JSON, SOURCE, ParsedText, numbers, positive, source
 from harness.core.progress import ProgressLine
 from harness.core.spec import MOST_WORKERS, RunSpec
 from harness.core.text import plural

@@ -8,18 +8,8 @@ import click
 
 from harness.analysis import history as histories
 from harness.analysis import regression as regressions
-from harness.cli.common import (
-    AS_JSON,
-    RESULTS,
-    SHARE,
-    SOURCE,
-    STRICT,
-    ParsedText,
-    any_of,
-    files,
-    share,
-    tables,
-)
+from harness.cli.loading import RESULTS, STRICT, any_of, tables
+from harness.cli.values import AS_JSON, SHARE, SOURCE, ParsedText, files, share
 from harness.core.text import minute, plural
 from harness.errors import HarnessError, InvalidInput, writing
 from harness.report.text import history as history_text
@@ -58,12 +48,6 @@ FILE = ParsedText(_new_file)
     help="level of the one-sided test, adjusted for the number of measurements",
 )
 @click.option(
-    "--test",
-    type=click.Choice(["welch", "mann-whitney"]),
-    default="welch",
-    help="welch: t-test on log(img/s); mann-whitney: on ranks, for data with wild outliers",
-)
-@click.option(
     "--inconclusive-exit-code",
     "inconclusive",
     metavar="3-125",
@@ -91,7 +75,7 @@ def regression(
     `harness baseline save before-upgrade runs/` … `harness regression before-upgrade runs/`
     """
     written = [(given["junit"], text.junit), (given["markdown"], text.markdown)]
-    rule = regressions.Rule(given["test"], given["alpha"], given["threshold"])
+    rule = regressions.Rule(given["alpha"], given["threshold"])
     selected = Selected()  # both may be of one folder, which is read once
     before, after = (any_of([side], selected) for side in (old, new))
     selected.check()

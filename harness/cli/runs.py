@@ -12,19 +12,6 @@ import click
 
 from harness.analysis.evidence import io_overhead
 from harness.cli import config
-from harness.cli.common import (
-    ANY_PATH,
-    AS_JSON,
-    QUIET,
-    WATCH,
-    ParsedText,
-    completing,
-    follow,
-    numbers,
-    parts,
-    share,
-    signals_interrupt,
-)
 from harness.cli.config import Given
 from harness.cli.options import (
     COMPLETED,
@@ -40,6 +27,8 @@ from harness.cli.options import (
     spec_options,
     specs_of,
 )
+from harness.cli.values import ANY_PATH, AS_JSON, QUIET, ParsedText, completing, numbers, parts, share
+from harness.cli.watching import WATCH, follow, signals_interrupt
 from harness.core import backend as backends
 from harness.core.spec import MPI_LIBRARIES, SYNTHETIC, Accuracy, RunSpec, Training
 from harness.core.validation import checked

@@ -11,7 +11,8 @@ from typing import get_args
 import click
 
 from harness import environments
-from harness.cli.common import ANY_PATH, AS_JSON, TEXT, completing, signals_interrupt
+from harness.cli.values import ANY_PATH, AS_JSON, TEXT, completing
+from harness.cli.watching import signals_interrupt
 from harness.core.backend import backend, names
 from harness.core.text import plural
 from harness.core.validation import option_name

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from harness.cli.common import ANY_PATH, WATCH, follow
 from harness.cli.config import Given
 from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, MeasuringCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled, print_refusals
+from harness.cli.values import ANY_PATH
+from harness.cli.watching import WATCH, follow
 from harness.core.text import plural
 from harness.report.text import outcomes, plans
 from harness.running.campaign import Campaign, PointStatus, problem

@@ -1,4 +1,4 @@
-"""The two sides of an A/B comparison: what sets each apart, the run that measures it, and what there is of both on disk.
+"""The two sides of an A/B comparison: what sets each apart, the run that measures it, and its folder.
 
 The folder of a comparison has ``ab.json``, and the run directories of A in ``a/`` and of B in ``b/``. Settings that no spec
 holds (an environment, variables) are in the ``system.txt`` of ``a/`` or ``b/``, so that no table takes both sides for one
@@ -8,10 +8,8 @@ measurement.
 import re
 import secrets
 import shutil
-import socket
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +17,6 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from harness.analysis.ab import Noise, PairedVerdict, judge
-from harness.analysis.ratios import Sample
-from harness.core import backend as backends
 from harness.core.program import LAUNCHED, program_of
 from harness.core.spec import RunSpec
 from harness.core.subject import Subject
@@ -30,23 +25,17 @@ from harness.core.validation import option_name
 from harness.environments import pythons
 from harness.errors import InvalidInput
 from harness.files import write_atomically
-from harness.records.kernel import KernelRecord, kernel_of, sizes_of
-from harness.records.launch import LaunchRecord
-from harness.records.measurement import Record
-from harness.records.record import SYSTEM, AnyRecord, search
-from harness.running.kinds import KernelRun, LaunchRun, Measurement
+from harness.records.kernel import kernel_of, sizes_of
+from harness.records.record import SYSTEM, AnyRecord
 from harness.running.notes import Notes, is_at_work
 from harness.running.prepare import Place
-from harness.running.request import failed
 from harness.running.run import Run, making
 from harness.running.status import find
 from harness.worker import machine
-from harness.worker.agent.seating import SPEC
 
 DIFFERENCE = 0.02  # that matters, if nothing else is said
 COMMON = ("nodes", "device", "repeats")  # the sides take turns on the same nodes
 VARIABLE = re.compile(r"var:([A-Za-z_]\w*)")
-NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's rate
 
 
 @dataclass(frozen=True)
@@ -236,72 +225,3 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
     if missing:
         raise InvalidInput(f"--of {folder}: was not finished, and nobody is at work on it any more; measure it again")
     return comparison, runs, [run.RECORD.read(run.record_file) for run in runs]
-
-
-def rates(record: AnyRecord) -> dict[int, tuple[float, ...]]:
-    """Those of all repeats by size, as in ``sizes``: bytes or operations, or images, per second. None without a number."""
-    if isinstance(record, KernelRecord):
-        return {figures.size: figures.rate.values for figures in record.derived or ()}
-    if isinstance(record, LaunchRecord):
-        return {0: record.img_per_s.values} if record.img_per_s else {}
-    return {0: record.derived.img_per_s.values} if isinstance(record, Record) and record.derived else {}
-
-
-def last_rates(run: Run) -> dict[int, float]:
-    """Those of the last repeat that was judged, as ``rates``."""
-    if isinstance(run, KernelRun):
-        return {figures.size: figures.rate.mean for figures in run.last_figures()}
-    assert isinstance(run, Measurement | LaunchRun)
-    return {} if (img_per_s := run.img_per_s()) is None else {0: img_per_s}
-
-
-def noises(samples: Sequence[Mapping[int, Sequence[float]]], of: Sequence[int]) -> dict[int, Noise]:
-    """The noise of these sizes from the rates of several runs; none where that of one of them is not known."""
-    by_size = defaultdict(list)
-    for sample in samples:
-        for size, values in sample.items():
-            by_size[size].append(values)
-    found = {size: noise for size in of if (noise := Noise.of(by_size[size]))}
-    return found if len(found) == len(of) else {}
-
-
-def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ...]]]:
-    """Rates of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
-    first, wanted = runs[0], [_measured(run.spec) for run in runs]
-    found: list[dict[int, tuple[float, ...]]] = []
-    if not folder.is_dir():
-        return found
-    for path in map(Path, search(folder, [first.RECORD.file_name])):
-        with suppress(OSError, ValueError, InvalidInput):  # what cannot be read says nothing
-            if _measured(RunSpec.model_validate_json(path.with_name(SPEC).read_bytes())) in wanted:
-                record = first.RECORD.read(path)
-                if record.site == first.site_name and (
-                    record.site or record.machine.get("host") == socket.gethostname()
-                ):
-                    found.append(rates(record))
-    return found
-
-
-def _measured(spec: RunSpec) -> dict[str, object]:
-    """The fields of a spec that decide on rates and their noise. A program's folder may be a copy."""
-    fields = backends.differing(spec.model_dump(), NO_NOISE)
-    fields.get("program", {}).pop("folder", None)
-    fields.get("kernel", {}).pop("sizes", None)
-    return fields
-
-
-def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord]) -> dict[int, PairedVerdict]:
-    """What the records of A and B say, by size. Raises RunFailed for a side that has no number."""
-    for record, run in zip(records, runs, strict=True):
-        if record.problem:
-            raise failed(record, run)
-    a, b = map(rates, records)
-    # A verdict takes what both sides have done in the same jobs, which are all that there are.
-    jobs = []
-    for record in records:
-        assert isinstance(record, Record | KernelRecord | LaunchRecord)
-        jobs.append([repeat.job or comparison.schema_ for repeat in record.repeats])
-    return {
-        size: judge(Sample.of(a[size], jobs[0]), Sample.of(b[size], jobs[1]), comparison.difference, len(a))
-        for size in a
-    }

@@ -69,9 +69,7 @@ def test_a_scaled_loss_in_float16_follows_single_precision_too(harness: Harness,
 
 
 @pytest.mark.slow
-def test_a_compiled_model_computes_the_same(
-    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_model_computes_the_same(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether kernels sum in another order, so that the last bits differ, depends on the processor. Code is generated."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "generated"))
     arguments = ["pointwise", "--backend", "pytorch", "--nodes", "2"]

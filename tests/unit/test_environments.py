@@ -18,7 +18,7 @@ import pytest
 
 import harness.backends
 from harness import environments
-from harness.cli.common import signals_interrupt
+from harness.cli.watching import signals_interrupt
 from harness.core.backend import backend
 from harness.environments import EnvironmentProblem, EnvironmentSpec, Run
 from harness.environments.building import CheckReport, build, check, last_words, lock, matches, reason

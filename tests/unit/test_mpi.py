@@ -16,7 +16,8 @@ from harness.core.subject import TRAINING
 from harness.environments import mpi
 from harness.errors import InvalidInput, RunFailed
 from harness.launch.pmix import PmixWorld
-from harness.report.text import comparison, fastest
+from harness.report.text import fastest
+from harness.report.text import runs as of_runs
 from harness.results.result import with_libraries
 from harness.running.study import Study, labels
 from harness.worker.job import Job
@@ -158,9 +159,9 @@ def test_a_program_is_started_as_an_mpi_world_and_a_backend_with_its_library(har
 
 def test_a_table_says_which_library_a_row_had_where_there_are_several() -> None:
     runs = [run(2, [180.0, 181.0], **HOROVOD, mpi=library) for library in (MPICH, INTEL)]
-    text = comparison.runs(with_libraries(listed(runs)))
+    text = of_runs.runs(with_libraries(listed(runs)))
     assert [line.split("  ")[-1].strip() for line in text.splitlines() if line.startswith("horovod")] == [INTEL, MPICH]
-    alone = comparison.runs(with_libraries(listed([run(2, [180.0, 181.0], **HOROVOD, mpi=MPICH)])))
+    alone = of_runs.runs(with_libraries(listed([run(2, [180.0, 181.0], **HOROVOD, mpi=MPICH)])))
     assert MPICH not in alone
 
 

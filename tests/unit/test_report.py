@@ -26,7 +26,7 @@ from harness.records.measurement import Record
 from harness.report.page import assemble, document, figures, lines, modelled, plotly, run_figures, static, tables
 from harness.report.page.document import Section
 from harness.report.page.figures import DARK, LIGHT, Axis, Facets, Figure, Series, Spot, Style
-from harness.report.text import comparison
+from harness.report.text import runs as of_runs
 from harness.results import Result
 from tests import made
 from tests.browser import sample
@@ -152,7 +152,7 @@ def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_an
     shown = [dict(zip(points.columns, cells, strict=True)) for _, cells in points.rows]
     assert {row["relative to"] for row in shown} == {"8 workers"}
     assert [row["efficiency"] for row in shown if row["backend"] == "horovod"] == pytest.approx([1, 2**-0.05])
-    terminal = comparison.table_of_runs(runs).columns
+    terminal = of_runs.table_of_runs(runs).columns
     efficiency = next(column.values for column in terminal if column.heading == "scaling efficiency")
     assert sorted(efficiency or ()) == pytest.approx(sorted(row["efficiency"] for row in shown))
     assert other.y.name == "scaling efficiency, relative to 1 worker"

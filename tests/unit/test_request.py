@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.common import signals_interrupt
+from harness.cli.watching import signals_interrupt
 from harness.core import backend as backends
 from harness.core import subject
 from harness.core.spec import KernelSizes, Program, RunSpec, Training

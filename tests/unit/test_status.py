@@ -224,7 +224,7 @@ def test_watching_says_each_change_once_and_ends_with_the_last_run(
             made.record(img_per_s=(50.0, 51.0, 52.0)).write(run.folder)
 
     looks: list[str] = []
-    monkeypatch.setattr("harness.cli.common.time.sleep", lambda seconds: goes_on())
+    monkeypatch.setattr("harness.cli.watching.time.sleep", lambda seconds: goes_on())
     with notes.at_work(run.folder):
         lines = harness("status", "--watch").succeeded().stdout.splitlines()
     name = run.folder.name
@@ -242,7 +242,7 @@ def test_whoever_has_seen_enough_is_told_that_runs_go_on(
     def pressed(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.cli.common.time.sleep", pressed)
+    monkeypatch.setattr("harness.cli.watching.time.sleep", pressed)
     with notes.at_work(begun(1).folder):
         done = harness("status", "--watch")
     assert (done.code, done.stderr) == (130, "harness: no longer watching; what runs goes on\n")

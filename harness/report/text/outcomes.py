@@ -285,7 +285,8 @@ def comparison(records: Sequence[Record]) -> str:
     """Who was fastest, and the table of several runs, as ``harness table`` prints it of their records."""
     from harness.analysis.fastest import races  # here, as it needs NumPy
     from harness.analysis.verdict import verdict
-    from harness.report.text import comparison, fastest
+    from harness.report.text import fastest
+    from harness.report.text.runs import runs
 
     results = with_libraries([of_training(record, record.id) for record in records])
-    return f"{fastest.headline(races(results), verdict(results))}\n\n{comparison.runs(results)}"
+    return f"{fastest.headline(races(results), verdict(results))}\n\n{runs(results)}"

@@ -25,7 +25,6 @@ from harness.report.text.table import Column, Table, as_markdown, literally, pro
 SCHEMA = "harness.comparison/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted
 _DIFFERENCES = 12
-_TESTS = {"welch": "Welch's t-test", "mann-whitney": "the Mann–Whitney test"}
 # What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -89,7 +88,7 @@ def rule(comparison: ComparedResults) -> str:
         f"; where {pair.judgement.reason}" for pair in comparison.pairs if pair.judgement.p and pair.judgement.reason
     }
     return (
-        f"slower (faster): one-sided p < {chosen.alpha:g} by {_TESTS[chosen.test]} on log({rates}) of the jobs, "
+        f"slower (faster): one-sided p < {chosen.alpha:g} by Welch's t-test on log({rates}) of the jobs, "
         f"adjusted for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
         f"−{threshold} (+{threshold}); too noisy: no significant change, but the 95 % CI reaches −{threshold}; "
         f"{rates.replace('rate', 'rates')} are geometric means of the jobs{''.join(sorted(one_job))}"
