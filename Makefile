@@ -38,7 +38,7 @@ compare: environments  ## the same with seven backends (compiles Horovod the fir
 TEST_NEEDS := environments mpi-packages browser-packages
 CHOICE     := not clock and not exhaustive
 
-test: $(TEST_NEEDS)  ## install what tests need and run the quick ones (8 minutes)
+test: $(TEST_NEEDS)  ## install what tests need and run the quick ones (10 minutes)
 	$(SIDE_BY_SIDE) -m "not slow and not alone and $(CHOICE)"
 	$(ONE_BY_ONE) -m "not slow and alone and $(CHOICE)"
 

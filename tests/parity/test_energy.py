@@ -67,6 +67,7 @@ def test_the_rate_of_a_kernel_over_its_work_per_joule_is_the_power(harness: Harn
     assert large["rate"]["mean"] / large["work_per_joule"] == pytest.approx(POWER_W, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_joules_over_the_seconds_of_training_are_the_power(harness: Harness, sysfs: Path) -> None:
     data = sysfs.parent / "data"

@@ -57,6 +57,7 @@ def test_the_losses_of_all_backends_on_the_same_images_agree_step_by_step(
     assert (spread <= TOLERANCE).all(), (spread, found)
 
 
+@pytest.mark.slow
 def test_all_frameworks_read_the_same_crops_of_the_same_images_and_learn_the_same_from_them(
     harness: Harness, environment: Callable[..., Path], tmp_path: Path, temporary: Path
 ) -> None:
