@@ -403,7 +403,9 @@ def the_drop(points: Sequence[Point]) -> Outcome:
         many = places.get((links, 128))
         if nodes != 64 or many is None:
             continue
-        pairs = {"an allreduce": (few.toolkit, many.toolkit)}
+        on_many = {point.way: point for point in many.toolkits}
+        alike = [point for point in few.toolkits if point.way in on_many]
+        pairs = {"an allreduce": (fastest(alike), on_many[fastest(alike).way])} if alike else {}
         pairs |= {kind: (point, many.servers[kind]) for kind, point in few.servers.items() if kind in many.servers}
         for way, (before, after) in pairs.items():
             ratio = known.ratio(after, before)
