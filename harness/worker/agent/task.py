@@ -115,9 +115,7 @@ def _attend(
             time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
         state = proc.stat(child.pid)[0]
-        _hold()
-        time.sleep(SKEW_S)
-        _end(child)
+        _end(child, after_s=SKEW_S)
         return {"how": "timeout", "stopped": state == "T", "code": TIMED_OUT}
     except Ended as asked:
         _end(child)
@@ -147,15 +145,11 @@ def _bound() -> bool:
     return "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
 
 
-def _hold() -> None:
-    """Let nobody ask this task to end any more: it does."""
+def _end(child: subprocess.Popen[bytes], after_s: float = 0.0) -> None:
+    """Ask the process to end, wait a little, kill it. A stopped one is killed too. Nobody can end this task any more."""
     for number in ASKING:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ask the process to end, wait a little, kill it. A stopped one is killed too."""
-    _hold()
+    time.sleep(after_s)
     child.terminate()
     with suppress(subprocess.TimeoutExpired):
         child.wait(GRACE_S)
