@@ -4,12 +4,10 @@
 
 A FILE is a study of `harness study` with one field more in its tables: ``links``, rates in GB/s of the device's time. Time
 is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
-study of their own, in DIR, which --list lists; the links are measured before and after it. Whatever is interrupted goes on
-where it was, and what is in results/experiments is taken as measured, unless --anew. What completed is kept
-in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are.
+study of their own, in DIR, named by the file and its links; the links are measured before and after it. Whatever is
+interrupted goes on where it was, and what is in results/experiments is taken as measured, unless --anew. What completed is
+kept in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -26,11 +24,12 @@ from typing import Any, NamedTuple
 
 from harness.environments import cache_folder
 from harness.records.measurement import Record
+from harness.worker.agent.seating import PLAN, SPEC
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXPERIMENTS = ROOT / "results" / "experiments"
-NAMES = ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets")
+NAMES = ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets", "servers")
 FILES = [HERE / f"{name}.toml" for name in NAMES]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
@@ -127,6 +126,15 @@ def without_names(record: Record, output: Path) -> Record:
     return Record.model_validate_json(text)
 
 
+def take_up(kept: Path, folder: Path) -> None:
+    """Copy what was kept into a study's folder that goes on with it: run directories have their spec and plan, too."""
+    shutil.copytree(kept, folder)
+    for file in folder.glob("*/record.json"):
+        record = Record.read(file)
+        (file.parent / SPEC).write_text(record.spec.model_dump_json())
+        (file.parent / PLAN).write_text(json.dumps(record.plan))
+
+
 def keep(part: Part, output: Path) -> None:
     """Copy the records of completed runs, with other names for the folders of this machine; they are sealed anew."""
     for file in (output / part.name).glob("*/record.json"):
@@ -148,14 +156,10 @@ def main() -> int:
     )
     parser.add_argument("--retry-failed", action="store_true", help="measure failed points again")
     parser.add_argument("--anew", action="store_true", help="measure what is in results/, too")
-    parser.add_argument("--list", action="store_true", help="print the parts, and measure nothing")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script's "&" has it ignored
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = {file: [part for part in parts(file) if fnmatchcase(part.name, options.only)] for file in options.file}
-    if options.list:
-        print("\n".join(part.name for of_file in chosen.values() for part in of_file))
-        return 0
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     state, worst = ["--state", options.state], 0
@@ -166,7 +170,7 @@ def main() -> int:
                 return code
             for part in of_file:
                 if not options.anew and (EXPERIMENTS / part.place).is_dir() and not (output / part.name).exists():
-                    shutil.copytree(EXPERIMENTS / part.place, output / part.name)
+                    take_up(EXPERIMENTS / part.place, output / part.name)
                 try:
                     worst = max(worst, measure(part, options.state, output, options.retry_failed))
                 finally:

@@ -7,8 +7,6 @@ is exchanged; overhead and cost per message are 0. ``queues_s`` is the law with 
 was then taken to be typical of many-to-many traffic. Parameters come in order where ``order`` says so.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ RESULTS are the records that measure.py keeps in ``steady``. The page is printed
 ``steady.md.j2`` is the page. docs/experiments.md has the questions.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io
@@ -32,6 +30,7 @@ from predictions import points as study_points
 from harness import results
 from harness.analysis.ratios import pooled_variance, satterthwaite
 from harness.analysis.verdict import MARGIN
+from harness.core.backend import differing
 from harness.core.emulation import profile
 from harness.core.spec import RunSpec
 from harness.core.text import plural, template
@@ -53,8 +52,8 @@ KINDS = {
     (True, False, "forward"): "slices, in order",
 }
 REPLICAS = "replicas"
-BUCKET_MB = 25.0  # by default
 WINDOWS = (1, 2, 4, 8, 16)
+IN_PHASE = 0.001  # edges of a window, as a share of its step
 Answer = Literal["yes", "no", "cannot say"]
 
 
@@ -119,10 +118,19 @@ class Point(NamedTuple):
         return [steps_s[left_out:] for steps_s, left_out in zip(self.steps_s, self.left_out, strict=True)]
 
     @property
-    def scatter(self) -> float:
-        """The relative standard error of the steady step, by the scatter of its steps."""
-        squares, _ = pooled_variance(self.kept_s)
-        return math.sqrt(squares / sum(map(len, self.kept_s))) / self.step_s
+    def edges(self) -> list[float]:
+        """How far each repeat's steady step, the period of all ranks, is from the mean duration of its steps, as a share.
+
+        If ranks are in phase, it is nothing. Servers let them go out of phase, and then a window of few steps has edges.
+        """
+        return [step_s / fmean(kept_s) - 1 for step_s, kept_s in zip(self.each_s, self.kept_s, strict=True)]
+
+    @property
+    def errors(self) -> list[tuple[float, int]]:
+        """Relative standard errors of the steady step and their degrees of freedom, by scatter of steps and by edges."""
+        steps, (squares, freedom) = sum(map(len, self.kept_s)), pooled_variance(self.kept_s)
+        of_edges = [(abs(edge) * len(kept_s) / steps, 1) for edge, kept_s in zip(self.edges, self.kept_s, strict=True)]
+        return [(math.sqrt(squares / steps) / self.step_s, freedom), *of_edges]
 
     @property
     def is_as_2017(self) -> bool:
@@ -142,8 +150,8 @@ class Point(NamedTuple):
     def way(self) -> str:
         spec = self.spec
         name = f"{spec.backend}:{spec.framework}" if spec.backend == "horovod" else spec.backend
-        buckets = spec.options.get("bucket_mb", BUCKET_MB)
-        more = f", {self.ps} ps, {self.kind}" if self.ps else f", buckets of {buckets:g} MB" * (buckets != BUCKET_MB)
+        buckets = differing(spec.model_dump())["options"].get("bucket_mb")
+        more = f", {self.ps} ps, {self.kind}" if self.ps else f", buckets of {buckets:g} MB" if buckets else ""
         return f"{name} over {spec.transport}{more}"
 
     @property
@@ -159,24 +167,20 @@ def published_2017() -> dict[int, Result]:
 
 
 class Cell(NamedTuple):
-    """Links of a rate and a number of nodes: the toolkits, and the fastest servers of each kind.
-
-    So many configurations of servers were searched.
-    """
+    """Links of a rate and a number of nodes: the toolkits, and the servers of each kind."""
 
     links: float
     nodes: int
     toolkits: list[Point]
-    servers: dict[str, Point]
-    servers_searched: int
+    servers: dict[str, list[Point]]
 
     @property
     def toolkit(self) -> Point:
         return fastest(self.toolkits)
 
     @property
-    def best(self) -> Point:
-        return fastest(self.servers.values())
+    def all_servers(self) -> list[Point]:
+        return [point for alike in self.servers.values() for point in alike]
 
     @property
     def name(self) -> str:
@@ -214,26 +218,33 @@ class Spread(NamedTuple):
         """Of two steps that are the shortest ``among`` so many (Šidák); without an interval if no job was repeated.
 
         A step that was the shortest by luck is longer: the dividend's raises the upper limit, the divisor's the lower one.
-        Some steps scatter more than others, so that of each point's own steps is added, and few of them say little of it.
+        The errors of each point's own window are added; a few steps say little of them.
         """
         from scipy.special import stdtrit
 
         ratio = slow.step_s / fast.step_s
         if not self.freedom:
             return Ratio(ratio)
-        own = [(point.scatter, sum(map(len, point.kept_s)) - len(point.kept_s)) for point in (slow, fast)]
         between_jobs = self.deviation * math.sqrt(1 / slow.jobs + 1 / fast.jobs)
-        terms = [(between_jobs, self.freedom), *((error, freedom) for error, freedom in own if error)]
+        terms = [(between_jobs, self.freedom), *(term for term in (*slow.errors, *fast.errors) if term[0])]
         error, freedom = math.hypot(*(error for error, _ in terms)), satterthwaite(terms, careful=False)
         up, down = (float(stdtrit(freedom, 0.975 ** (1 / count))) * error for count in among)
         return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
 
+    def of_fastest(self, slow: Sequence[Point], fast: Sequence[Point]) -> Ratio:
+        """The fastest of each side, with an interval that is widened for the choice."""
+        return self.ratio(fastest(slow), fastest(fast), (len(slow), len(fast)))
+
 
 def spread(points: Iterable[Point]) -> Spread:
-    """From the first repeats of all points that several studies have, each in a job of its own."""
+    """From the first repeats of points that several studies have, each in a job of its own, with ranks in phase.
+
+    Windows of others differ by their edges, which each point brings.
+    """
     jobs: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for point in points:
-        jobs[point.configuration].append(math.log(point.each_s[0]))
+        if max(map(abs, point.edges)) < IN_PHASE:
+            jobs[point.configuration].append(math.log(point.each_s[0]))
     squares, freedom = pooled_variance(jobs.values())
     return Spread(math.sqrt(squares), freedom)
 
@@ -324,10 +335,11 @@ def cells(points: Sequence[Point]) -> list[Cell]:
     compared = []
     for (nodes, links), here in sorted(places.items()):
         toolkits = [point for point in here if point.kind == "toolkit"]
-        kinds = dict.fromkeys(point.kind for point in here if point.ps)
-        servers = {kind: fastest(point for point in here if point.kind == kind) for kind in kinds}
+        servers = defaultdict(list)
+        for point in (point for point in here if point.ps):
+            servers[point.kind].append(point)
         if toolkits and servers:
-            compared.append(Cell(links, nodes, toolkits, servers, sum(point.ps > 0 for point in here)))
+            compared.append(Cell(links, nodes, toolkits, servers))
     return compared
 
 
@@ -358,31 +370,25 @@ def in_order(points: Sequence[Point]) -> Outcome:
     return _compared(points, _of_kind(points, KINDS[False, True, "forward"]))
 
 
-def _of_kind(points: Sequence[Point], kind: str) -> list[tuple[Cell, Point]]:
+def _of_kind(points: Sequence[Point], kind: str) -> list[tuple[Cell, list[Point]]]:
     return [(cell, cell.servers[kind]) for cell in cells(points) if kind in cell.servers]
 
 
 def best_servers(points: Sequence[Point]) -> Outcome:
-    return _compared(points, [(cell, cell.best) for cell in cells(points)])
+    return _compared(points, [(cell, cell.all_servers) for cell in cells(points)])
 
 
-def _compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, Point]]) -> Outcome:
-    """Whether the fastest toolkit is faster than certain servers of each cell by more than ``MARGIN``.
-
-    Each is the fastest of its side, so intervals are widened for the choice.
-    """
+def _compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, list[Point]]]) -> Outcome:
+    """Whether the fastest toolkit is faster than the fastest of certain servers of each cell, by more than ``MARGIN``."""
     if not chosen:
         return None
     known = spread(points)
-    ratios = {
-        cell.name: known.ratio(servers, cell.toolkit, (len(cell.servers), len(cell.toolkits)))
-        for cell, servers in chosen
-    }
+    ratios = {cell.name: known.of_fastest(servers, cell.toolkits) for cell, servers in chosen}
     beaten = sum(ratio.low > 1 + MARGIN for ratio in ratios.values())
     level = sum(ratio.high <= 1 + MARGIN for ratio in ratios.values())
     searched = "; ".join(
-        f"on {cell.name} {ratios[cell.name]} ({servers.way}, of {cell.servers_searched} configurations of servers; "
-        f"fastest of {plural(len(cell.toolkits), 'toolkit')}: {cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
+        f"on {cell.name} {ratios[cell.name]} ({fastest(servers).way}, of {plural(len(cell.all_servers), 'configuration')} "
+        f"of servers; fastest of {plural(len(cell.toolkits), 'toolkit')}: {cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
         for cell, servers in chosen
     )
     because = (
@@ -406,7 +412,8 @@ def the_drop(points: Sequence[Point]) -> Outcome:
         on_many = {point.way: point for point in many.toolkits}
         alike = [point for point in few.toolkits if point.way in on_many]
         pairs = {"an allreduce": (fastest(alike), on_many[fastest(alike).way])} if alike else {}
-        pairs |= {kind: (point, many.servers[kind]) for kind, point in few.servers.items() if kind in many.servers}
+        kinds = [kind for kind in few.servers if kind in many.servers]
+        pairs |= {kind: (fastest(few.servers[kind]), fastest(many.servers[kind])) for kind in kinds}
         for way, (before, after) in pairs.items():
             ratio = known.ratio(after, before)
             growth[f"{way}, {links:g} GB/s"] = ratio.value
@@ -445,12 +452,13 @@ def _alike(points: Sequence[Point], backend: str) -> Outcome:
 
 def dilations_agree(points: Sequence[Point]) -> Outcome:
     """Steps of the same configuration, with and without twice the dilation: processors' time beside the device halves."""
-    known = {(point.links, point.spec.nodes, point.way, point.spec.dilation): point for point in points}
-    off = [
-        (known[links, nodes, way, 2 * dilation].step_s / point.step_s - 1, point.label)
-        for (links, nodes, way, dilation), point in known.items()
-        if (links, nodes, way, 2 * dilation) in known
-    ]
+
+    def slower(point: Point) -> tuple[object, ...]:
+        return point._replace(spec=point.spec.model_copy(update={"dilation": 2 * point.spec.dilation})).configuration
+
+    known = {point.configuration: point for point in points}
+    pairs = [(point, known[slower(point)]) for point in known.values() if slower(point) in known]
+    off = [(twice.step_s / point.step_s - 1, point.label) for point, twice in pairs]
     return _agreement(off, 0.02)
 
 
@@ -518,7 +526,7 @@ QUESTIONS: dict[Callable[[Sequence[Point]], Outcome], str] = {
     ),
     best_servers: "Are toolkits over MPI or Gloo faster than the fastest servers of those searched?",
     the_drop: (
-        "Does a step become much longer from 64 to 128 nodes with whole tensors, and not with slices or an allreduce?"
+        "Does a step become much longer from 64 to 128 nodes with whole tensors, not with others, on all links?"
     ),
     pytorchs_are_alike: "Do PyTorch's servers take as long as ours with TensorFlow's runtime?",
     tensorflows_are_alike: "Do TensorFlow's own servers of today take as long as ours with its runtime?",

@@ -47,6 +47,8 @@ LARGEST = max(TENSORS, key=lambda tensor: tensor.bytes)
 TOTAL_BYTES = sum(tensor.bytes for tensor in TENSORS)
 DAINT, XLARGE, EIGHT, CORI = "Piz Daint XC50 P100", "EC2 p2.xlarge K80", "EC2 p2.8xlarge K80", "Cori KNL"
 SYSTEMS = (DAINT, XLARGE, EIGHT)
+# Of these one publication has servers and a toolkit, with the same TensorFlow.
+ALIKE = ("64 Pascal, 16 servers x 4, 40 Gbit/s TCP (Uber)", "16 Pascal, 4 servers x 4, 25 Gbit/s RoCE (Uber)")
 HELD_OUT = "workers>32"
 SLICE_BYTES = 2**20
 SERVERS, REPLICATED, HOROVOD = (
@@ -118,8 +120,19 @@ def efficiency(workers: int, system: str = DAINT) -> float:
     return run.single_s / run.step_s
 
 
+@cache
 def verdict_on(system: str) -> verdicts.Verdict:
     return verdicts.verdict([run for run in published() if run.system == system])
+
+
+def alike() -> list[tuple[str, verdicts.ComparedContender]]:
+    """Toolkits that were published beside servers, and their system."""
+    return [(system, one) for system in ALIKE for one in verdict_on(system).comparisons if one.sizes]
+
+
+def ahead(transport: str) -> list[float]:
+    """How many times the img/s of servers such toolkits have over ``transport``, each at its largest size."""
+    return [one.sizes[-1].throughput_ratio.value for _, one in alike() if one.facets["transport"] == transport]
 
 
 def remains(system: str) -> list[tuple[Observation, float]]:

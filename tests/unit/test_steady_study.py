@@ -1,7 +1,5 @@
 """The study of steady steps: what is compared, what follows from it, and that predictions came first."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math
@@ -13,6 +11,7 @@ import pytest
 
 from harness.core.text import plural
 from harness.records.measurement import Record
+from harness.running import status
 from harness.running.notes import StudyNotes
 from harness.running.study import Study
 from tests import made
@@ -78,9 +77,9 @@ class Made:
         def point(seconds: float, **table: object) -> steady.Point:
             spec = completed(nodes=nodes, **table)
             each = (seconds * 0.998, seconds * 1.002)
-            durations = (0.7 * seconds, *[seconds] * 4)
-            said = predictions.Steps(seconds, seconds, seconds)
-            return steady.Point(study, links, spec, each, (durations, durations), (1, 1), said, True)
+            durations = tuple((0.7 * seconds, *[step_s] * 4) for step_s in each)
+            predicted = predictions.Steps(seconds, seconds, seconds)
+            return steady.Point(study, links, spec, each, durations, (1, 1), predicted, True)
 
         whole, ps = (
             {"placement": "greedy", "ps": steady.published_2017()[nodes].ps},
@@ -97,7 +96,13 @@ class Made:
 
 def again(points: list[steady.Point], longer: float = 1.001) -> list[steady.Point]:
     """The same points in another job, in which steps take so many times as long."""
-    return [point._replace(study="again", each_s=tuple(longer * s for s in point.each_s)) for point in points]
+    return [stretched(point, longer)._replace(study="again") for point in points]
+
+
+def stretched(point: steady.Point, longer: float) -> steady.Point:
+    """The point with steps that take so many times as long."""
+    steps_s = tuple(tuple(longer * step_s for step_s in steps) for steps in point.steps_s)
+    return point._replace(each_s=tuple(longer * step_s for step_s in point.each_s), steps_s=steps_s)
 
 
 def answers(points: list[steady.Point]) -> dict[str, str]:
@@ -126,6 +131,14 @@ def test_records_are_kept_without_the_names_of_this_machine(tmp_path: Path) -> N
     assert Record.read(kept).variables == {"PYTHONPATH": "/home/user/x:/opt/harness"}
 
 
+def test_what_was_kept_is_not_measured_again(tmp_path: Path) -> None:
+    kept = RESULTS / "again-links-2.25-dilation-32"
+    measure.take_up(kept, tmp_path / "again")
+    runs, problems = status.find([tmp_path / "again"])
+    assert not problems and len(runs) == len(list(kept.glob("*/record.json")))
+    assert {each.state for each in status.status(runs)} == {"recorded"}
+
+
 def make(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder
@@ -145,10 +158,7 @@ def test_each_comparison_names_what_was_searched_on_both_sides() -> None:
 def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> None:
     points = Made(servers=0.7, slices=0.475).points()
     assert answers(points)["pytorchs_are_alike"] == "yes" and answers(points)["tensorflows_are_alike"] == "cannot say"
-    drifting = [
-        point._replace(each_s=(0.95, 0.95)) if point.spec.backend == "torch_parameter_server" else point
-        for point in points
-    ]
+    drifting = [stretched(point, 1.36) if point.spec.backend == "torch_parameter_server" else point for point in points]
     assert answers(drifting)["pytorchs_are_alike"] == "no"
 
 
@@ -175,6 +185,10 @@ def test_intervals_are_how_far_jobs_agree_and_few_steps_that_scatter_widen_them(
     # Welch and Satterthwaite: the scatter of three steps has two degrees of freedom, and is nearly all there is.
     error = 0.02 / 3**0.5 / restless.step_s
     assert spread.ratio(restless, point).high == pytest.approx(math.exp(4.3 * error), rel=0.01)
+    # What edges are in one window says little of those in another one: one degree of freedom.
+    edgy = point._replace(each_s=(0.48,), steps_s=((0.3, 0.47, 0.47, 0.47),), left_out=(1,))
+    assert spread.ratio(edgy, point).high == pytest.approx(math.exp(12.7 * (0.48 / 0.47 - 1)), rel=0.02)
+    assert steady.spread([edgy, *again([edgy], 1.004)]).freedom == 0
     assert steady.spread([]).ratio(point, point) == (1, 0, float("inf"))
 
 
@@ -201,22 +215,22 @@ def test_the_readme_has_the_map() -> None:
     points = kept()
     known = steady.spread(points)
     small, large = ([cell for cell in steady.cells(points) if (cell.nodes == 8) == few] for few in (True, False))
-    assert f"{plural(small[0].nodes, 'node')}, links of two rates" in readme and len(small) == 2
+    assert f"{plural(small[0].nodes, 'node')}, links of three rates" in readme and len(small) == 3
     for cell in small:
         assert cell.nodes == 8 and cell.toolkit.way == "caffe2 over gloo" and f"{cell.toolkit.step_s:.3f} s" in readme
-        ratios = [
-            f"{cell.servers[kind].step_s / cell.toolkit.step_s:.2f} × {steady.runtime(cell.servers[kind])}"
-            for kind in (*steady.KINDS.values(), steady.REPLICAS)
-        ]
+        fastest = [steady.fastest(cell.servers[kind]) for kind in (*steady.KINDS.values(), steady.REPLICAS)]
+        ratios = [f"{point.step_s / cell.toolkit.step_s:.2f} × {steady.runtime(point)}" for point in fastest]
         assert f"| {cell.links:g} GB/s | {' | '.join(ratios)} |" in readme
     assert [(cell.nodes, cell.links, cell.toolkit.way) for cell in large] == [
         (64, 2.25, "pytorch over gloo, buckets of 5 MB"),
+        (64, 9.5, "pytorch over gloo"),
         (128, 2.25, "pytorch over gloo"),
+        (128, 9.5, "pytorch over gloo"),
     ]
     for cell in large:
-        times = {kind: str(known.ratio(point, cell.toolkit)) for kind, point in cell.servers.items()}
+        times = {kind: str(known.of_fastest(alike, cell.toolkits)) for kind, alike in cell.servers.items()}
         servers = " | ".join(times.get(kind, "–") for kind in (KINDS[1], KINDS[5]))
-        assert f"| {cell.nodes} | {cell.toolkit.step_s:.3f} s | {servers} |" in readme
+        assert f"| {cell.nodes} | {cell.links:g} GB/s | {cell.toolkit.step_s:.3f} s | {servers} |" in readme
 
 
 def test_the_page_follows_from_its_records_and_predictions_were_committed_before_them() -> None:
