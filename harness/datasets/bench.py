@@ -24,7 +24,7 @@ from harness.worker.inputs import index
 FRAMEWORKS = ("torch", "tensorflow")  # that have a pipeline in harness/worker/inputs
 READ_IMAGES = Path(__file__).parents[1] / "worker" / "read_images.py"
 ENVIRON = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"} | KEEP_MEMORY
-Progress = Callable[[str, int], None]
+OnTurn = Callable[[str, int], None]
 
 
 class Turn(NamedTuple):
@@ -68,7 +68,7 @@ def compare(
     image_size: int,
     seconds: float,
     rounds: int,
-    progress: Progress = lambda framework, round_: None,
+    progress: OnTurn = lambda framework, round_: None,
 ) -> dict[str, list[Turn]]:
     """The turns of the pipelines, each of ``seconds``, in ``rounds``. Raises InvalidInput, RunFailed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ def compare(
 
 
 def alternate(
-    commands: Mapping[str, Sequence[str]], seconds: float, rounds: int, progress: Progress = lambda name, round_: None
+    commands: Mapping[str, Sequence[str]], seconds: float, rounds: int, progress: OnTurn = lambda name, round_: None
 ) -> dict[str, list[Turn]]:
     """The turns of ``read_images`` processes, A B A B …, after one each that does not count. Raises RunFailed."""
     turns: dict[str, list[Turn]] = {name: [] for name in commands}
@@ -115,6 +115,10 @@ def _reader(name: str, argv: Sequence[str]) -> Iterator[Callable[[float], Turn]]
                 ) from None
             if "error" in answer:
                 raise RunFailed(f"{name}: {answer['error']}; `harness data check` finds what is wrong with images")
+            if not answer["processor_s"]:  # it is counted in hundredths of a second
+                raise RunFailed(
+                    f"{name}: {answer['images']} images took no processor time that counts: give more --seconds"
+                )
             return Turn(**answer)
 
         try:

@@ -18,7 +18,7 @@ from harness.datasets.convert import Item, Photograph, example, photograph
 from harness.worker.inputs import tfrecord
 from harness.worker.inputs.augmentation import END, JPEG, PADDING, PNG
 from harness.worker.inputs.errors import DataError
-from harness.worker.inputs.index import SHARD_NAME, ImageIndex, ShardIndex, name_of, offsets_file
+from harness.worker.inputs.index import SHARD_NAME, SPLITS, ImageIndex, ShardIndex, name_of, offsets_file
 from harness.worker.inputs.page_cache import Extent
 
 LISTED = 100  # findings that are named
@@ -67,7 +67,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Subject:
+class DataToCheck:
     """What is to be checked: shards by name, with what the manifest says of each (None without one); or images."""
 
     folder: Path
@@ -76,9 +76,10 @@ class Subject:
     manifest: manifest.Manifest | None
     classes: int
     decode: bool
+    left_out: str = ""  # which images are not, and why
 
 
-def subject(path: Path, classes: int | None, decode: bool) -> Subject:
+def subject(path: Path, classes: int | None, decode: bool) -> DataToCheck:
     """What there is to check at ``path``. Raises DataError when it is no data set, OSError."""
     if not path.is_dir():
         raise DataError(f"{path} is not a folder of shards or of images")
@@ -86,26 +87,30 @@ def subject(path: Path, classes: int | None, decode: bool) -> Subject:
     shards: dict[str, manifest.Shard | None] = {}
     if known:
         shards = {shard.name: shard for split in known.splits.values() for shard in split.shards}
-    for name in sorted(file.name for file in path.iterdir() if SHARD_NAME.fullmatch(file.name)):
-        shards.setdefault(name, None)
+    for folder in (path, *(path / name for names in SPLITS.values() for name in names)):
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if SHARD_NAME.fullmatch(file.name):
+                shards.setdefault(str(file.relative_to(path)), None)
     if known or shards:
-        return Subject(path, shards, {}, known, classes or (len(known.classes) if known else CLASSES), decode)
+        return DataToCheck(path, shards, {}, known, classes or (len(known.classes) if known else CLASSES), decode)
     try:
         source = sources.find(path, None, 1)
     except DataError as error:
         raise DataError(f"no shards such as train-00000-of-00016 in {path}, and {error}") from None
     if classes:
         raise DataError(f"--classes {classes}: {path} holds folders of images, whose labels are their folders")
-    return Subject(path, {}, source.splits, None, len(source.classes), True)
+    return DataToCheck(path, {}, source.splits, None, len(source.classes), True, source.left_out)
 
 
-def check(subject: Subject, processes: int, progress: Callable[[int, int], None] = lambda done, of: None) -> Findings:
+def check(
+    subject: DataToCheck, processes: int, progress: Callable[[int, int], None] = lambda done, of: None
+) -> Findings:
     """Look at everything with ``processes``. ``progress`` hears how many bytes of shards, or images, are done."""
-    files = [subject.folder / name for name in subject.shards if (subject.folder / name).is_file()]
+    files = {name: subject.folder / name for name in subject.shards if (subject.folder / name).is_file()}
     findings = Findings(shards=len(files))
     if subject.shards:
         findings.add([*_missing(subject)])
-        of = sum(file.stat().st_size for file in files)
+        of = sum(file.stat().st_size for file in files.values())
         lengths: dict[str, list[int]] = {}
 
         def finished(shard: tuple[str, list[Damage], list[int]]) -> None:
@@ -115,7 +120,7 @@ def check(subject: Subject, processes: int, progress: Callable[[int, int], None]
                 lengths[name] = of_records
 
         look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
-        tasks = [(str(file), subject.shards[file.name]) for file in files]
+        tasks = [(name, str(file), subject.shards[name]) for name, file in files.items()]
         pool.run(look, tasks, processes, finished, lambda done: progress(done, of))
         for name, split in subject.manifest.splits.items() if subject.manifest else ():
             names = [shard.name for shard in split.shards]
@@ -129,7 +134,7 @@ def check(subject: Subject, processes: int, progress: Callable[[int, int], None]
     return findings
 
 
-def _missing(subject: Subject) -> Iterator[Damage]:
+def _missing(subject: DataToCheck) -> Iterator[Damage]:
     """Shards that are not there, and shards that should not be."""
     if subject.manifest is None and (subject.folder / convert.JOURNAL).exists():
         reason = "is missing: the conversion has not ended; the same `harness data convert` goes on with it"
@@ -168,12 +173,11 @@ def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Damage]
 
 
 def look_at_shard(
-    classes: int, ours: bool, decode: bool, task: tuple[str, manifest.Shard | None]
+    classes: int, ours: bool, decode: bool, task: tuple[str, str, manifest.Shard | None]
 ) -> tuple[str, list[Damage], list[int]]:
-    """A shard's name, what is wrong with it, and its records' lengths; ``task``: its path and its entry in the manifest."""
+    """A shard's name, what is wrong with it, and its records' lengths; ``task``: name, path and entry in the manifest."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
-    path, known = task
-    name = os.path.basename(path)  # noqa: PTH119
+    name, path, known = task
     findings: list[Damage] = []
     lengths: list[int] = []
     try:
@@ -190,6 +194,8 @@ def look_at_shard(
                     wrong = str(error)
                 if wrong:
                     findings.append(Damage(name, offset - tfrecord.HEADER.size, wrong))
+            if not lengths and not ours:
+                findings.append(Damage(name, None, "holds no record"))
             if known and not findings:  # whether a file whose records are sound is the one that was written
                 if len(lengths) != known.images:
                     findings.append(Damage(name, None, f"has {len(lengths)} images, {known.images} in the manifest"))
@@ -225,7 +231,7 @@ def _wrong_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bo
 # --- images ------------------------------------------------------------------------------------------------------------
 
 
-def _chunks(subject: Subject) -> Iterator[list[tuple[str, Extent]]]:
+def _chunks(subject: DataToCheck) -> Iterator[list[tuple[str, Extent]]]:
     """The images of a folder, some at a time: their names and where they are."""
     for images in subject.images.values():
         prefix = os.path.relpath(images.root, subject.folder.absolute())

@@ -11,7 +11,7 @@ from harness.errors import Interrupted, RunFailed
 from harness.worker.process import end_with_parent
 
 Task = TypeVar("Task")
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 REFRESH_S = 0.2
 AHEAD = 2  # tasks handed out per process: the next one waits where it is needed, the others stay a few numbers here
@@ -21,10 +21,10 @@ _shared: tuple[Any, Any] | None = None  # in a process of the pool: how far all 
 
 
 def run(
-    function: Callable[[Task], Result],
+    function: Callable[[Task], Returned],
     tasks: Iterable[Task],
     processes: int,
-    finished: Callable[[Result], None],
+    finished: Callable[[Returned], None],
     progress: Callable[[int], None],
 ) -> None:
     """Compute ``function`` of every task in ``processes``, or fewer if there are fewer tasks.
@@ -36,7 +36,7 @@ def run(
     context = get_context("spawn")  # forking would copy whatever threads the caller has in whatever state they are
     done, stop = context.Value("q", 0), context.RawValue("b", 0)
     pool = ProcessPoolExecutor(processes, context, _begin, (done, stop))
-    waiting: set[Future[Result]] = set()
+    waiting: set[Future[Returned]] = set()
 
     def collect(most: int) -> None:
         nonlocal waiting

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from harness.datasets import pool
 from harness.worker.inputs import index
-from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.errors import DataError, NoImages
 from harness.worker.inputs.index import ImageIndex, class_of
 from harness.worker.inputs.page_cache import Extent
 
 TRAIN, VALIDATION = "train", "validation"
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+KAGGLE = "LOC_val_solution.csv"
 LONGEST_RECORD = 1 << 20  # what a tar file may be filled up to with zeros; most programs take 10 KiB
 LAYOUT = (
     f"expected SRC/train/<class>/*.JPEG with or without SRC/val/<class>/*.JPEG, SRC/<class>/*.JPEG, "
@@ -36,6 +37,14 @@ class TarImages(ImageIndex):
         return Extent(self.root, self.offsets[image], self.lengths[image])
 
 
+@dataclass(frozen=True)
+class FlatImages(ImageIndex):
+    """The images in the folder ``root``, which has none for classes: ``paths`` have theirs all the same."""
+
+    def extent(self, image: int) -> Extent:
+        return Extent(str(Path(self.root, self.paths[image].partition("/")[2])))
+
+
 def read(extent: Extent) -> bytes:
     """The bytes there. Raises OSError, also when the file ends before them."""
     with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
@@ -48,11 +57,15 @@ def read(extent: Extent) -> bytes:
 
 @dataclass(frozen=True)
 class Source:
-    """What to convert: ``path`` as given, the classes' names in the order of their labels, the images by split."""
+    """What to convert: ``path`` as given, the classes' names in the order of their labels, the images by split.
+
+    ``left_out`` says which images are not among them, and why.
+    """
 
     path: str
     classes: Sequence[str]
     splits: Mapping[str, ImageIndex]
+    left_out: str = ""
 
     def digest(self) -> str:
         """The SHA-256 of the names and labels of all images: the same for folders and for tar files of them."""
@@ -72,12 +85,18 @@ def find(
 ) -> Source:
     """The images at ``path``. Where a split is there as a tar file and as a folder, the tar file is taken.
 
-    ``validation_labels`` is a file with one class per line, in the order of the images in the validation tar. ``progress``
-    hears how many classes of the training tar are listed, and of how many. Raises DataError.
+    ``validation_labels`` is a file with one class per line, in the order of the images in the validation tar, or in a
+    folder of validation images without classes; or Kaggle's table of these, which is found by itself. ``progress`` hears
+    how many classes of the training tar are listed, and of how many. Raises DataError.
     """
     training_tar, validation_tar = path / TRAIN_TAR, path / VALIDATION_TAR
-    if validation_labels and not validation_tar.is_file():
-        raise DataError(f"--validation-labels is for {VALIDATION_TAR}, which is not in {path}")
+    there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
+    flat = next((folder for folder in there if _is_flat(folder)), None)
+    if validation_labels and not validation_tar.is_file() and not flat:
+        raise DataError(
+            f"--validation-labels is for {VALIDATION_TAR} or a folder val/ without classes, and {path} has neither"
+        )
+    left_out = ""
     try:
         training = _training(training_tar, processes, progress) if training_tar.is_file() else _folder(path)
         classes = _classes(training.paths)
@@ -85,23 +104,46 @@ def find(
         if validation_tar.is_file():
             splits[VALIDATION] = _validation(validation_tar, validation_labels, classes)
         elif (path / TRAIN).is_dir() or training_tar.is_file():  # a folder of classes alone has no other images
-            there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
             if len(there) > 1:
                 raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
-            if there:
-                splits[VALIDATION] = index.labelled_as(training, _folder(there[0]))
+            above = (each / KAGGLE for each in (path.resolve(), *path.resolve().parents))
+            labels = validation_labels or next(filter(Path.exists, above), None)
+            if flat and labels:
+                splits[VALIDATION] = _flat(flat, labels, classes)
+            elif flat:
+                left_out = f"{flat} has no folders of classes: give --validation-labels FILE with one class per line"
+            elif there:
+                splits[VALIDATION] = index.labelled_as(training, _folder(there[0], every=False))
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"a tar file in {path} is damaged or cut short: {error}") from None
     except OSError as error:
         raise DataError(f"cannot read {error.filename or path}: {error.strerror}") from None
-    return Source(str(path.absolute()), classes, splits)
+    return Source(str(path.absolute()), classes, splits, left_out)
 
 
-def _folder(path: Path) -> ImageIndex:
+def _folder(path: Path, every: bool = True) -> ImageIndex:
     try:
-        return index.scan(path, sys.maxsize)
-    except DataError as error:
-        raise DataError(f"{str(error).partition(';')[0]}; {LAYOUT}") from None
+        return index.scan(path, sys.maxsize, every)
+    except NoImages as error:
+        raise NoImages(error.why, f"{LAYOUT}{index.instead(path)}") from None
+
+
+def _is_flat(folder: Path) -> bool:
+    """Whether a folder holds images, and none for classes."""
+    return not index.names_in(folder, folders=True) and bool(index.names_in(folder, folders=False))
+
+
+def _flat(folder: Path, labels: Path, classes: Sequence[str]) -> FlatImages:
+    images, lines = index.names_in(folder, folders=False), lines_of(labels)
+    if lines[0].startswith("ImageId,"):  # Kaggle's: the image, the class, and its boxes
+        known = {image: name.split(" ")[0] for image, _, name in (line.partition(",") for line in lines[1:])}
+        if missing := [image for image in images if not known.get(Path(image).stem)]:
+            raise DataError(f"{labels} does not say which class {missing[0]} is of")
+        lines = [known[Path(image).stem] for image in images]
+    if len(lines) != len(images):
+        raise DataError(f"{labels} has {len(lines)} lines for the {len(images)} images of {folder}")
+    named = sorted(f"{name}/{image}" for name, image in zip(lines, images, strict=True))
+    return FlatImages(str(folder.absolute()), named, _labels([*map(class_of, named)], classes, labels))
 
 
 def _classes(names: Sequence[str]) -> list[str]:
@@ -216,7 +258,7 @@ def class_texts(file: Path, classes: Sequence[str]) -> dict[str, str]:
 def lines_of(file: Path) -> list[str]:
     """The lines of a text file, without empty ones at its end. Raises DataError."""
     try:
-        return [line.strip() for line in file.read_text().rstrip().split("\n")]
+        return [line.strip() for line in file.read_text(encoding="utf-8-sig").rstrip().split("\n")]
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from harness.core import backend as backends
 from harness.core.spec import EMULATED, RunSpec
 from harness.core.text import listed
-from harness.core.validation import option_name
+from harness.core.validation import making_sense_of, option_name
+from harness.core.written import positive, understood
 from harness.errors import InvalidInput
 from harness.prediction import carried, fitting, parameters
 from harness.prediction.forecast import Basis, described
@@ -20,6 +21,7 @@ from harness.prediction.observations import Observation, ObservationGroup, group
 from harness.prediction.parameters import Network, Parameters
 from harness.prediction.problem import RING, quantities, structures
 from harness.prediction.workload import Workload
+from harness.results.imported import network_rate
 from harness.results.result import Result
 from harness.results.sources import kernels, load, with_number
 
@@ -60,46 +62,40 @@ class StartingPoint:
     """What a person says of where predictions start, beside results or in place of them.
 
     ``single`` is what one worker trains alone (img/s), or runs that say it; ``forward_share`` is that of its step.
-    ``throughput`` is what a node sends, ``line_rate`` that of the network (bytes/s), ``overhead`` that of a step of several
-    workers (s). ``kernels`` are results measured on that network: more than a rate. While a second of an emulated device
-    passes, ``dilation`` seconds of theirs do; None: as in the runs of ``single``.
+    ``network`` is its line rate (bytes/s), or results of kernels that were measured on it: more than a rate. While a second
+    of an emulated device passes, ``dilation`` seconds of theirs do; None: as in the runs of ``single``.
     """
 
     transport: str | None = None
     device: str = "auto"
     single: float | Sequence[Result] | None = None
     forward_share: float | None = None
-    throughput: float | None = None
-    line_rate: float | None = None
-    overhead: float | None = None
-    kernels: Sequence[Result] | None = None
+    network: float | Sequence[Result] | None = None
     dilation: float | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> StartingPoint:
-        """From options by name, in bytes/s and seconds; reads the records that stand in place of a number."""
+        """From options by name, in bytes/s; reads the records that stand in place of a number."""
 
         def number_or_results(option: str) -> Any:
             value = given.get(option)
-            return load([value]) if isinstance(value, str | Path) else value
+            if option == "network" and isinstance(value, str | Path) and Path(value).is_file():
+                with making_sense_of(value):
+                    rate = network_rate(Path(value))
+                if rate:
+                    return rate
+            if value is None or isinstance(value, str | Path):
+                return value and load([value])
+            return understood(f"--{option} {value}", value, positive)
 
         network = number_or_results("network")
-        measured = isinstance(network, list)
         return cls(
             transport=given.get("transport"),
             device=given.get("device") or "auto",
             single=number_or_results("single"),
-            line_rate=None if measured else network,
-            kernels=kernels(network) if measured else None,
-            **{name: given.get(name) for name in ("forward_share", "throughput", "overhead")},
+            forward_share=given.get("forward_share"),
+            network=kernels(network) if isinstance(network, list) else network,
         )
-
-    @property
-    def network_options(self) -> list[str]:
-        """The options that say how fast the network is."""
-        network = self.kernels if self.line_rate is None else self.line_rate
-        values = {"--throughput": self.throughput, "--network": network}
-        return [option for option, value in values.items() if value is not None]
 
     def one_worker(self, workload: Workload) -> Alone | None:
         """One worker with the model and the batch of ``workload``; None if nobody says it. Raises InvalidInput."""
@@ -166,8 +162,8 @@ def asked(
 ) -> tuple[Workload, Basis]:
     """What is to be predicted, and from what: as it was measured where nobody has ``given`` a field of its spec.
 
-    ``spec`` makes the spec with fields that are added. ``given`` are the options by name, in bytes/s and seconds, and
-    ``load_results`` reads those of its ``sources``. Raises InvalidInput.
+    ``spec`` makes the spec with fields that are added. ``given`` are the options by name, in bytes/s, and ``load_results``
+    reads those of its ``sources``. Raises InvalidInput.
     """
     backend = spec({}).backend  # what is wrong is said before many records are read
     site, sources = given.get("site"), given.get("sources")
@@ -193,64 +189,54 @@ def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] |
 
     Raises InvalidInput where that is too little, or says the same twice.
     """
-    single, options = start.one_worker(workload), start.network_options
+    single = start.one_worker(workload)
     devices = backends.backend(workload.backend).devices
     if start.device == "auto" and single:
         start = replace(start, device=single.device)
     if start.device == "auto" and len(devices) == 1:
         start = replace(start, device=devices[0])
-    if len(options) > 1:
-        raise InvalidInput("--throughput: instead of --network; give one of them")
-    if options:
+    if start.network is not None:
         if single is None:
-            raise InvalidInput(f"{options[0]}: needs --single, too: what one worker trains alone, in img/s")
+            raise InvalidInput("--network: needs --single, too: what one worker trains alone, in img/s")
         if results is not None:
-            raise InvalidInput(f"{options[0]}: instead of --site and --from, which say it themselves")
-        return _from_little(workload, start, single)
-    if start.overhead is not None:
-        raise InvalidInput("--overhead: only with --throughput or --network; results say it themselves")
+            raise InvalidInput("--network: instead of --site and --from, which say it themselves")
+        return _from_little(workload, start, start.network, single)
     if results is None:
-        raise InvalidInput(
-            "nothing to start from: give --site NAME, --from RESULTS, or --single with --network or --throughput"
-        )
+        raise InvalidInput("nothing to start from: give --site NAME, --from RESULTS, or --single with --network")
     return basis(results, workload, start)
 
 
-def _from_little(workload: Workload, start: StartingPoint, single: Alone) -> Basis:
+def _from_little(workload: Workload, start: StartingPoint, network: float | Sequence[Result], single: Alone) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(workload.backend).transports[0]
     forward_share = start.forward_share or parameters.forward_share(start.device.replace("auto", "cuda"))
     possible = structures(workload.has_servers, transport, workload.has_servers and workload.law(1).order_is_known)
-    given = {"throughput": start.throughput, "overhead": start.overhead, "replica_overhead": start.overhead}
-    fixed = {name: value for name, value in given.items() if value is not None}
-    line = Network(line_rate_gb_s=start.line_rate and start.line_rate / 1e9)
-    nodes = 1
-    known = quantities(line.throughput(transport), workload.has_servers)
-    if start.kernels is None:
-        network = f"line rate {start.line_rate / 1e9:g} GB/s" if start.line_rate else ""
-        network += f"a node sends {start.throughput / 1e9:g} GB/s" if start.throughput else ""
-        network += f", {start.overhead * 1e3:g} ms of overhead" if start.overhead else ""
-        network += ", as given; nothing was measured on several nodes, so all else is assumed"
+    nominal: float | None
+    if not isinstance(network, Sequence):
+        known = quantities(Network(line_rate_gb_s=network / 1e9).throughput(transport), workload.has_servers)
+        nominal, nodes = network * parameters.PAYLOAD, 1
+        origin = f"line rate {network / 1e9:g} GB/s, as given"
+        origin += "; nothing was measured on several nodes, so all else is assumed"
     else:
         dilation = single.dilation if start.dilation is None else start.dilation
-        measured = carried.priors(start.kernels, workload.backend, transport, workload.has_servers, dilation)
+        measured = carried.priors(network, workload.backend, transport, workload.has_servers, dilation)
+        known = quantities(parameters.THROUGHPUT, workload.has_servers)
         known = [replace(q, prior=measured.get(q.name, q.prior)) for q in known]
         possible = possible if workload.has_servers else (RING,)  # that is how kernels' rates are counted
         named = [(q, q.prior.at(0.0)) for q in known if q.name in measured]
         shown = [f"{q.name} {value * q.scale:.4g} {q.unit}".rstrip() for q, value in named if value]
         times = f"; a second of the device is {dilation:g} of theirs" if dilation != 1 else ""
-        nodes = max(run.nodes for run in start.kernels)
-        network = f"{', '.join(shown)}, as kernels over {transport} say{times}; nothing was fitted"
-    typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in known} | fixed
+        nominal, nodes = None, max(run.nodes for run in network)
+        origin = f"{', '.join(shown)}, as kernels over {transport} say{times}; nothing was fitted"
+    typical: dict[str, Any] = {q.name: q.prior.at(0.0) for q in known}
     single_s = workload.batch_size / single.img_per_s
-    nominal = start.line_rate and start.line_rate * parameters.PAYLOAD
-    rate, two_lines = _link(nominal, typical["throughput"], "kernels say" if nodes > 1 else "was given")
+    rate, two_lines = _link(nominal, typical["throughput"], "kernels say")
     return Basis(
         parameters=Parameters(forward_share=forward_share, **typical | dict([possible[0]])),
         single_s=single_s,
-        draws=fitting.beforehand(known, forward_share, possible, fixed),
+        draws=fitting.beforehand(known, forward_share, possible),
         single_draws=single_s,
-        made_from=(f"one worker: {single.img_per_s:g} img/s, {single.origin}", f"network: {network}", two_lines),
+        made_from=(f"one worker: {single.img_per_s:g} img/s, {single.origin}", f"network: {origin}", two_lines),
         rate=rate,
         nodes=nodes,
     )

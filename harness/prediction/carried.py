@@ -5,8 +5,6 @@ A message costs its bytes alone: what a small one takes by itself is hidden wher
 latency for each tensor were too slow by up to 39 % (docs/scaling-model.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

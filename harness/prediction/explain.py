@@ -1,7 +1,5 @@
 """Why a step takes as long as it does: what binds it, with its bytes, and what would help."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -97,7 +95,7 @@ def explain_record(
     # With a share of the bytes a link counts as so much faster.
     own_time = record.spec.dilation / record.spec.bytes_scale
     start = replace(start, transport=run.transport, device=run.device, dilation=own_time)
-    if start.network_options:
+    if start.network is not None:
         begin = chosen(workload, start, None)
     else:
         nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]

@@ -6,10 +6,9 @@ distribution (``sampling``). The single most probable parameters (``Fit.best``),
 whether the law can be right, come from least squares with measurement errors alone, from many starts.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ LEVEL = 0.9  # of the intervals of parameters and predictions
 # A parameter is not identified if its interval is wider than this factor, or not much narrower than it was beforehand; a
 # share is if its interval is narrower than this.
 WIDE, UNTOLD, NARROW = 2.5, 0.8, 0.5
-OPPOSED = -0.7  # the correlation of two times below which only their sum is known
 # When measurements contradict the law: p-values below these, of the residuals and of the residuals together with the
 # parameters, and how much better a law without overlap has to fit, in the logarithm of the likelihood. Chosen by
 # simulation: together they raise one false alarm in ten tables (benchmarks/law_coverage.py).
@@ -45,16 +43,6 @@ class Estimate:
     high: float
     identified: bool
     how: str
-
-
-@dataclass(frozen=True)
-class KnownSum:
-    """Two times of which only the sum is known: their names, and the sum's median with its interval, in seconds."""
-
-    names: tuple[str, str]
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -186,19 +174,6 @@ class Fit:
         return tuple(estimates)
 
     @cached_property
-    def sums(self) -> tuple[KnownSum, ...]:
-        overheads = [q.name for q in self._likeliest[0].quantities if q in (known.OVERHEAD, known.REPLICA_OVERHEAD)]
-        times = {name.replace("_", " "): getattr(self.draws.parameters, name) for name in overheads}
-        for work, steps in self.single_draws.items():
-            run = next(one for one in self.group.observations if one.work == work)
-            times[f"step of one worker ({run.workload.model})"] = steps
-        return tuple(
-            KnownSum((one, other), *middle(times[one] + times[other]))
-            for one, other in combinations(times, 2)
-            if np.corrcoef(times[one], times[other])[0, 1] < OPPOSED
-        )
-
-    @cached_property
     def misfit(self) -> Misfit:
         from scipy.special import chdtrc  # the χ² distribution's upper tail; scipy.stats takes half a second to import
 
@@ -300,13 +275,10 @@ def fit(
     return Fit(group, problems, populations, tuple(map(float, chances)), draws, first.singles(scores))
 
 
-def beforehand(
-    quantities: Sequence[Quantity], share: float, possible: Sequence[Structure], fixed: Mapping[str, float]
-) -> Draws:
-    """Draws of what is known beforehand, with ``fixed`` values; each structure is as possible as the others."""
+def beforehand(quantities: Sequence[Quantity], share: float, possible: Sequence[Structure]) -> Draws:
+    """Draws of what is known beforehand; each structure is as possible as the others."""
     random = np.random.default_rng(SEED)
     values: dict[str, Any] = {q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities}
-    values |= {name: np.full(DRAWN, value) for name, value in fixed.items()}
     values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
     values[possible[0][0]] = random.permutation(np.resize([value for _, value in possible], DRAWN))
     nothing, scale = Discrepancy((), (), ()), scale_at(random.standard_normal(DRAWN))

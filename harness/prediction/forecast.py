@@ -1,6 +1,5 @@
 """Predictions: throughput at any size and number of parameter servers, with an interval and with what bounds the step."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction.fitting import Draws, middle
 from harness.prediction.law import COMPUTE, WORKER, Phase, profile
-from harness.prediction.parameters import Floats, Parameters, Value
+from harness.prediction.parameters import Floats, Number, Parameters
 from harness.prediction.sampling import SEED
 from harness.prediction.workload import Workload
 from harness.results.result import other_training
@@ -38,7 +37,7 @@ class Basis:
     parameters: Parameters
     single_s: float
     draws: Draws | None = None
-    single_draws: Value | None = None
+    single_draws: Number | None = None
     made_from: tuple[str, ...] = ()
     warning: str = ""
     rate: float | None = None
@@ -61,7 +60,7 @@ def described(spec: RunSpec) -> Workload:
         raise InvalidInput(f"--device {spec.device}: {backend.name} supports {', '.join(backend.devices)}")
     if spec.transport not in (None, *backend.transports, *backend.cuda_transports):
         raise InvalidInput(f"--transport {spec.transport}: {backend.name} has {', '.join(backend.transports)}")
-    own = json.dumps({name: value for name, value in options.items() if name != "ps"}, sort_keys=True)
+    own = tuple((name, value) for name, value in sorted(options.items()) if name != "ps")
     return Workload(backend.name, spec.model, spec.batch_size, spec.image_size, spec.devices_per_node, own)
 
 
@@ -123,13 +122,9 @@ def check_sizes(workload: Workload, nodes: Sequence[int], ps: int | None = None)
     if ps < 1:
         raise InvalidInput(f"--ps {ps}: must be 1 or more")
     if ps > (most := workload.most_servers(largest)):
-        few = most < workload.places(largest)
-        why = (
-            f"{workload.model} has only {most} pieces to place"
-            if few
-            else f"only {most} have a place on {largest} nodes"
+        raise InvalidInput(
+            f"--ps {ps}: at most {most}, by the places on {plural(largest, 'node')} and the pieces of {workload.model}"
         )
-        raise InvalidInput(f"--ps {ps}: {why}")
 
 
 def predictions(
@@ -229,7 +224,7 @@ def bounds(workload: Workload, basis: Basis, nodes: int, ps: int) -> Iterator[Bo
     law, p = workload.law(ps), basis.parameters
     factors, exchange = law.factors(nodes, p), workload.servers(ps)
     forward_s = float(p.forward_share) * basis.single_s
-    passes: tuple[tuple[Pass, Phase | None, float, Value, Value], ...] = (
+    passes: tuple[tuple[Pass, Phase | None, float, Number, Number], ...] = (
         ("forward", law.forward, forward_s, law.ordered(p), 0.0),
         ("backward", law.backward, basis.single_s - forward_s, 1.0, p.serial),
     )

@@ -1,14 +1,18 @@
 """How well a law predicts what it has not seen."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import eq, ge, gt, le, lt, ne
 
 from harness.errors import InvalidInput
 from harness.prediction.fitting import Fit, fit
 from harness.prediction.observations import Observation, ObservationGroup, informative
 
 FIELDS = ("nodes", "workers", "ps")
+_COMPARED = {">": gt, ">=": ge, "<": lt, "<=": le, "=": eq, "==": eq, "!=": ne}
+Condition = Callable[[Observation], bool]
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,8 @@ class HeldOut:
         return sum(low <= step_s <= high for (_, low, high), step_s in intervals)
 
 
-def condition(text: str) -> str:
-    """Which observations are to be held out, as a query of a DataFrame with ``FIELDS``; commas mean "and".
+def condition(text: str) -> Condition:
+    """Which observations are to be held out: comparisons of ``FIELDS`` with numbers; commas mean "and".
 
     Raises InvalidInput for what is no condition.
     """
@@ -41,21 +45,19 @@ def condition(text: str) -> str:
         raise InvalidInput(
             f"--hold-out '{text}': must be conditions such as nodes>=64 or workers>32,ps=116, on {', '.join(FIELDS)}"
         )
-    return " and ".join(f"{part[1]} {'==' if part[2] == '=' else part[2]} {part[3]}" for part in parts if part)
+    return lambda run: all(part and _COMPARED[part[2]](getattr(run, part[1]), int(part[3])) for part in parts)
 
 
-def parted(group: ObservationGroup, unseen: str) -> tuple[tuple[Observation, ...], tuple[Observation, ...]] | None:
+def parted(
+    group: ObservationGroup, unseen: Condition
+) -> tuple[tuple[Observation, ...], tuple[Observation, ...]] | None:
     """The observations of ``group`` to fit and those to test with; None if there are none of one kind."""
-    import pandas
-
-    table = pandas.DataFrame([[getattr(one, name) for name in FIELDS] for one in group.observations], columns=FIELDS)
-    hidden = set(table.query(unseen).index)
-    left = tuple(one for number, one in enumerate(group.observations) if number not in hidden)
-    tests = tuple(informative([one for number, one in enumerate(group.observations) if number in hidden]))
+    left = tuple(run for run in group.observations if not unseen(run))
+    tests = tuple(informative([run for run in group.observations if unseen(run)]))
     return (left, tests) if tests and informative(left) else None
 
 
-def hold_out(group: ObservationGroup, unseen: str) -> HeldOut | None:
+def hold_out(group: ObservationGroup, unseen: Condition) -> HeldOut | None:
     """The fit of ``group`` without some of its observations; None if that leaves none to fit or none to test."""
     parts = parted(group, unseen)
     return parts and HeldOut(fit(group, parts[0]), *parts)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from harness import models
 from harness.core.exchange import AllreduceExchange, Exchange, ServerExchange, bytes_per_server
-from harness.prediction.parameters import Floats, Parameters, Value
+from harness.prediction.parameters import Floats, Number, Parameters
 
 Integers = NDArray[np.int64]
 WORKER = -1  # in place of a server's number: what binds is a worker's own endpoint
@@ -98,7 +98,7 @@ class Queue:
         return Queue(self.lines[:, which], self.piece[which], self.server[which])
 
     def seconds(
-        self, pass_s: Value, per_byte: Value, per_message: Value, ordered: Value = 1.0, serial: Value = 0.0
+        self, pass_s: Number, per_byte: Number, per_message: Number, ordered: Number = 1.0, serial: Number = 0.0
     ) -> Floats:
         """When each line ends: [lines, draws] for arguments [draws], or [lines] for numbers; they are seconds and shares.
 
@@ -132,10 +132,10 @@ class Phase(NamedTuple):
 class Parts(NamedTuple):
     """Seconds of a step, by what they are spent on. Passes include the network's time that compute does not hide."""
 
-    forward: Value
-    backward: Value
-    overhead: Value
-    barrier: Value
+    forward: Number
+    backward: Number
+    overhead: Number
+    barrier: Number
 
     @property
     def total(self) -> Floats:
@@ -166,12 +166,12 @@ class Law:
         """Whether a run says in which order parameters come before its forward pass, or none do."""
         return self.forward is None or (isinstance(self.exchange, ServerExchange) and self.exchange.ordered is not None)
 
-    def ordered(self, p: Parameters) -> Value:
+    def ordered(self, p: Parameters) -> Number:
         """1 where parameters come in the order of their use, 0 where in none: as the run says, else as is assumed."""
         known = self.exchange.ordered if isinstance(self.exchange, ServerExchange) else None
         return p.ordered if known is None else float(known)
 
-    def seconds(self, nodes: Value, workers: Value, step_s: Value, parameters: Parameters) -> Floats:
+    def seconds(self, nodes: Number, workers: Number, step_s: Number, parameters: Parameters) -> Floats:
         """Seconds of a step: arrays of one dimension and one length, or numbers.
 
         ``nodes`` have one endpoint each, ``workers`` counts devices, ``step_s`` is a single worker's step. The values of
@@ -179,12 +179,12 @@ class Law:
         """
         return self.parts(nodes, workers, step_s, parameters).total
 
-    def parts(self, nodes: Value, workers: Value, step_s: Value, parameters: Parameters) -> Parts:
+    def parts(self, nodes: Number, workers: Number, step_s: Number, parameters: Parameters) -> Parts:
         p = parameters
         nodes, workers = np.asarray(nodes, float), np.asarray(workers)
         factors = self.factors(nodes, p)
 
-        def end(phase: Phase | None, pass_s: Value, ordered: Value, serial: Value) -> Value:
+        def end(phase: Phase | None, pass_s: Number, ordered: Number, serial: Number) -> Number:
             ends = pass_s
             for queue, factor in zip(phase or (), factors, strict=False):
                 if queue is not None:
@@ -192,7 +192,7 @@ class Law:
                     ends = np.maximum(ends, lines.max(axis=0))
             return ends
 
-        tokens: Value = 0.0  # of a step's barrier, that the busiest server puts into its queues
+        tokens: Number = 0.0  # of a step's barrier, that the busiest server puts into its queues
         if isinstance(self.exchange, ServerExchange) and self.exchange.tokens != "none":
             each = 1.0 if self.exchange.tokens == "all_to_all" else self.pieces / self.exchange.servers
             processes = nodes * self.exchange.workers_per_node
@@ -204,11 +204,11 @@ class Law:
             tokens * p.token,
         )
 
-    def overhead(self, nodes: Value, p: Parameters) -> Value:
+    def overhead(self, nodes: Number, p: Parameters) -> Number:
         """Seconds that a step of several workers costs in addition."""
         return p.replica_overhead * (1 + np.log2(nodes)) if self.copies_back else p.overhead
 
-    def factors(self, nodes: Value, p: Parameters) -> tuple[Floats, Floats]:
+    def factors(self, nodes: Number, p: Parameters) -> tuple[Floats, Floats]:
         """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
         nodes = np.asarray(nodes, float)
         beyond: Floats = np.asarray(nodes > 1, float)

@@ -1,7 +1,5 @@
 """From results to what the model is fitted to: steps of known exchanges, in groups that share one set of parameters."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -38,7 +36,7 @@ SAME = (
 )
 
 
-class Key(NamedTuple):
+class GroupKey(NamedTuple):
     """What has one set of parameters: a system with a software stack, one mechanism, one transport."""
 
     system: str
@@ -87,7 +85,7 @@ class Observation:
 class ObservationGroup:
     """Observations with one set of parameters. ``forward_share`` of their compute is None where nobody measured it."""
 
-    key: Key
+    key: GroupKey
     observations: tuple[Observation, ...]
     forward_share: float | None = None
 
@@ -121,13 +119,13 @@ def groups(
     models only one may have nothing but efficiencies, the one with most of them: each model's unit is a step of its own.
     """
     left_out = Counter[str]()
-    by_key: dict[Key, list[tuple[Result, int]]] = defaultdict(list)
+    by_key: dict[GroupKey, list[tuple[Result, int]]] = defaultdict(list)
     for run, runs in _distinct([result for result in results if not result.kernel]):
         if reason := unfit(run, data):
             left_out[reason] += runs
         else:
             by_key[_key(run)].append((run, runs))
-    fitted: dict[Key, list[Result]] = defaultdict(list)
+    fitted: dict[GroupKey, list[Result]] = defaultdict(list)
     for key, alike in by_key.items():
         relative = Counter(run.model for run, _ in alike if math.isnan(run.img_per_s))
         usual = relative.most_common(1)[0][0] if relative else ""
@@ -191,11 +189,11 @@ def unfit(run: Result, data: str) -> str:
     return f"backend {run.backend} does not say what it exchanges"
 
 
-def _key(run: Result) -> Key:
+def _key(run: Result) -> GroupKey:
     mechanism = "servers" if Workload.of(run).has_servers else "allreduce"
     # Of published results only those of Xeon Phi nodes were computed on a CPU.
     device = run.device or ("cpu" if "KNL" in run.system else "cuda")
-    return Key(run.system, run.software, mechanism, run.transport, device, run.mpi)
+    return GroupKey(run.system, run.software, mechanism, run.transport, device, run.mpi)
 
 
 def step_of(run: Result) -> float:

@@ -22,7 +22,7 @@ from harness.errors import InvalidInput
 from harness.results.published import FOLDER
 
 Floats = NDArray[np.float64]
-Value = float | Floats
+Number = float | Floats
 
 # The share of a training step that is its forward pass. Multiply-adds alone give 1/3: backward computes two products for
 # every one of forward. Measured on GPUs with cuDNN 5: 0.29 on a K40c (ResNet-50, VGG-16), 0.31 to 0.33 on a GTX 1080
@@ -48,7 +48,7 @@ class Prior:
     typical: float
     factor: float
 
-    def at(self, score: Value) -> Value:
+    def at(self, score: Number) -> Number:
         """The value that is ``score`` standard deviations above the typical one."""
         return self.typical * self.factor**score
 
@@ -60,7 +60,7 @@ class Share:
     typical: float
     deviation: float
 
-    def at(self, score: Value) -> Value:
+    def at(self, score: Number) -> Number:
         return np.clip(self.typical + self.deviation * score, 0.0, 1.0)
 
 
@@ -135,16 +135,16 @@ class Parameters:
     cost nothing.
     """
 
-    throughput: Value
-    overhead: Value = 0.0
-    replica_overhead: Value = 0.0
-    message: Value = 0.0
-    token: Value = 0.0
-    contention: Value = 0.0
-    serial: Value = 0.0
-    forward_share: Value = FORWARD_SHARE["cuda"]
-    ordered: Value = 1.0
-    tree: Value = 0.0
+    throughput: Number
+    overhead: Number = 0.0
+    replica_overhead: Number = 0.0
+    message: Number = 0.0
+    token: Number = 0.0
+    contention: Number = 0.0
+    serial: Number = 0.0
+    forward_share: Number = FORWARD_SHARE["cuda"]
+    ordered: Number = 1.0
+    tree: Number = 0.0
     switch_nodes: int = 1
 
     @property

@@ -29,7 +29,7 @@ TRIED = 0.8
 Structure = tuple[str, float]
 # What the law leaves open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
 # pulled in the order of their use. That was decided for the TensorFlow of the published tables: they are
-# (docs/scaling-model.md). Runs of ours say it (``ServerExchange.ordered``), but older ones.
+# (docs/scaling-model.md). Runs of ours say it (``ServerExchange.ordered``).
 RING: Structure = ("tree", 0.0)
 TREE: Structure = ("tree", 1.0)
 ORDERED: Structure = ("ordered", 1.0)
@@ -138,11 +138,8 @@ class FitProblem:
             ]
             return sorted(ends, key=lambda end: float(end.cost))
 
-        near = solved([self._without_scale(start) for start in starts], ROUGH)
+        near = solved([np.where(np.arange(self.dimensions) == self.scale, 0.0, start) for start in starts], ROUGH)
         return solved([end.x for end in near[:FINISHED]], FINE)[0]
-
-    def _without_scale(self, scores: Floats) -> Floats:
-        return np.where(np.arange(self.dimensions) == self.scale, 0.0, scores)
 
     def _squares(self, scores: Floats) -> Floats:
         """What is squared: residuals in units of their errors, searches lost, and the scores themselves."""

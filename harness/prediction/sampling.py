@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 
 from harness.prediction.parameters import Floats
 
@@ -56,8 +57,6 @@ def sample(log_likelihood: Callable[[Floats], Floats], dimensions: int) -> Popul
 
     ``log_likelihood`` takes points [points, dimensions]. The same arguments give the same draws.
     """
-    from scipy.special import logsumexp
-
     random = np.random.default_rng(SEED)
     found = random.standard_normal((POINTS, dimensions))
     likely, before = log_likelihood(found), _log_normal(found)
@@ -74,16 +73,16 @@ def sample(log_likelihood: Callable[[Floats], Floats], dimensions: int) -> Popul
             power = reached
         if power == 1.0:
             kept.append((found, base + likely))
-            if sum(_effective(_normalised(each)) for _, each in kept) >= WANTED:
+            if sum(_effective(softmax(each)) for _, each in kept) >= WANTED:
                 break
-        found, proposed = _around(found, _normalised(base + power * likely), POINTS, random)
+        found, proposed = _around(found, softmax(base + power * likely), POINTS, random)
         likely, before = log_likelihood(found), _log_normal(found)
     if not kept:  # the power never reached 1: what there is, with the few points that count
         kept.append((found, before - proposed + likely))
     # Several populations stand for the same distribution, each as well as it is worth.
-    worth = np.array([_effective(_normalised(each)) for _, each in kept])
+    worth = np.array([_effective(softmax(each)) for _, each in kept])
     shares = worth / worth.sum()
-    weights = np.concatenate([share * _normalised(each) for share, (_, each) in zip(shares, kept, strict=True)])
+    weights = np.concatenate([share * softmax(each) for share, (_, each) in zip(shares, kept, strict=True)])
     evidence = float(logsumexp([logsumexp(each) - math.log(POINTS) for _, each in kept], b=shares))
     return Population(np.concatenate([each for each, _ in kept]), weights, _effective(weights), evidence, first)
 
@@ -92,7 +91,7 @@ def _next_power(base: Floats, likely: Floats, power: float, least: float) -> flo
     """The largest power of the likelihood up to 1 with which points worth ``least`` count; never less than ``power``."""
 
     def counts(tried: float) -> bool:
-        return _effective(_normalised(base + tried * likely)) >= least
+        return _effective(softmax(base + tried * likely)) >= least
 
     if counts(1.0):
         return 1.0
@@ -129,11 +128,6 @@ def _around(found: Floats, weights: Floats, count: int, random: np.random.Genera
 
 def _log_normal(points: Floats) -> Floats:
     return np.asarray(-0.5 * (points**2).sum(axis=1) - points.shape[1] / 2 * math.log(2 * math.pi))
-
-
-def _normalised(log_weights: Floats) -> Floats:
-    weights = np.exp(log_weights - log_weights.max())
-    return np.asarray(weights / weights.sum())
 
 
 def _effective(weights: Floats) -> float:

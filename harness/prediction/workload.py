@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,11 +13,12 @@ from harness.prediction.law import Law, law, profile
 from harness.results.result import Result
 
 SLICE = "1MiB"
+OwnOptions = tuple[tuple[str, object], ...]  # by name, sorted
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained. ``options`` (JSON) are the backend's own, without the number of servers; batch is per device.
+    """What is trained. ``options`` are the backend's own by name, without the number of servers; batch is per device.
 
     ``as_in_2017``: with the barriers of the software that published results with servers were measured with.
     """
@@ -28,7 +28,7 @@ class Workload:
     batch_size: int
     image_size: int | None = None
     devices_per_node: int = 1
-    options: str = "{}"
+    options: OwnOptions = ()
     as_in_2017: bool = False
 
     @classmethod
@@ -40,7 +40,7 @@ class Workload:
             run.batch_size,
             run.image_size or None,
             devices_per_node=run.workers // (run.nodes or run.workers),
-            options=run.tuned,
+            options=tuple(run.options.items()),
             as_in_2017=not run.measured,
         )
 
@@ -66,39 +66,34 @@ class Workload:
         exchange = self.servers(ps)
         return bytes_per_server(exchange.pieces, exchange.servers) if exchange else []
 
-    def places(self, nodes: int) -> float:
-        """How many servers have a place."""
-        exchange = self.servers(1)
-        assert exchange
-        return nodes * exchange.ps_per_node if exchange.shared_nodes else math.inf
-
     def most_servers(self, nodes: int) -> int:
         """More servers would find no place, or nothing to hold."""
         exchange = self.servers(1)
         assert exchange
-        return int(min(self.places(nodes), len(exchange.pieces)))
+        places = nodes * exchange.ps_per_node if exchange.shared_nodes else math.inf
+        return int(min(places, len(exchange.pieces)))
 
     @property
     def can_be_sliced(self) -> bool:
-        return self.has_servers and json.loads(self.options).get("placement") != "partitioned"
+        return self.has_servers and dict(self.options).get("placement") != "partitioned"
 
     def sliced(self) -> Workload:
         """With tensors cut into slices of 1 MiB."""
-        options = json.loads(self.options) | {"placement": "partitioned", "slice_size": SLICE}
-        return replace(self, options=json.dumps(options, sort_keys=True))
+        options = dict(self.options) | {"placement": "partitioned", "slice_size": SLICE}
+        return replace(self, options=tuple(sorted(options.items())))
 
 
 @lru_cache(maxsize=65536)
-def _law(backend: str, model: str, image_size: int | None, ps: int, options: str, as_in_2017: bool) -> Law:
+def _law(backend: str, model: str, image_size: int | None, ps: int, options: OwnOptions, as_in_2017: bool) -> Law:
     known = backends.backend(backend)
     assert known.exchange is not None
-    given = json.loads(options) | ({"ps": ps} if ps else {})
+    given = dict(options) | ({"ps": ps} if ps else {})
     own = known.options(**{name: value for name, value in given.items() if name in known.options.model_fields})
     complete = own.model_dump()
     spec = RunSpec.validated(backend=known.name, model=model, image_size=image_size, nodes=max(1, ps), options=complete)
     exchange = known.exchange(spec)
     if isinstance(exchange, ServerExchange):
-        # In what order parameters came is not published; nor do runs say it from before there was a choice.
+        # In what order parameters came is not published, and does not have to be said of what is predicted.
         if as_in_2017 or ("order" in complete and "order" not in given):
             exchange = replace(exchange, ordered=None)
         # The barriers of tf_cnn_benchmarks, which all published runs with servers had: tokens from each worker to each

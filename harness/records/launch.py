@@ -3,19 +3,30 @@
 The file has a name of its own: these img/s are measured by the program's own clock, and never get into a table of ours.
 """
 
-import math
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from harness.core import statistics
+from harness.core import elsewhere, statistics
 from harness.core.program import program_of
-from harness.core.spec import Frozen, RunSpec
+from harness.core.spec import Frozen, Program, RunSpec
 from harness.core.text import listed
 from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, checks_of, verify_repeats
+
+PATIENCE_S, BYTES_PER_S = 10.0, 5e6  # for an expression, and for each part of a log
+NO_NUMBER = "its output has no number"
+UNITS = elsewhere.RATES | elsewhere.STEPS | elsewhere.PERIODS
+
+
+class Printed(NamedTuple):
+    """What a worker says of its img/s, or why that is not known."""
+
+    img_per_s: float | None
+    unread: str = ""
 
 
 class Moved(Frozen):
@@ -28,7 +39,8 @@ class Moved(Frozen):
 class ProgramRank(AnyRank):
     """One process, worker or server: its exit code, negative for a signal, None if nobody has seen its end.
 
-    ``stopped``: the launcher ended it, a server because the workers were done. ``printed`` is the img/s in its output.
+    ``stopped``: the launcher ended it, a server because the workers were done. ``printed`` is the img/s in its output,
+    ``unread`` why there are none.
     ``interfaces`` are those of its whole host. ``evidence`` has the arguments that it was started with.
     """
 
@@ -37,6 +49,7 @@ class ProgramRank(AnyRank):
     stopped: bool
     seconds: float | None
     printed: float | None
+    unread: str
     interfaces: dict[str, Moved]
 
 
@@ -64,23 +77,55 @@ class LaunchRecord(AnyRecord):
             raise ValueError("img_per_s does not follow from what the workers have printed")
 
 
-def printed(pattern: str | None, log: Path) -> float | None:
-    """The number in the last match of ``pattern`` in a log; None without one, or where it is no finite number above 0.
+def printed(program: Program, log: Path) -> Printed:
+    """The img/s that a worker has printed into its log: of the last match of the program's pattern, which is in one line.
 
-    A match is within a line, so that of a log, which may have gigabytes, a line at a time is in memory.
+    None without a pattern, and with a reason if there is no finite number above 0, or the number goes on beside the group,
+    or the expression takes too long. A log may have gigabytes, of which a line at a time is in memory.
     """
-    if pattern is None:
-        return None
+    import regex
+
+    if program.pattern is None:
+        return Printed(None)
+    expression, last, with_digits = regex.compile(program.pattern), None, ""
     try:
-        last = None
-        with log.open(errors="replace") as lines:
-            for line in lines:
-                for match in re.finditer(pattern, line, re.MULTILINE):
-                    last = match
-        number = float(last[1].replace(",", "")) if last else math.nan
-    except (OSError, ValueError, AttributeError):  # the group has no part in the match, or is no number
-        return None
-    return number if 0 < number < math.inf else None
+        most_s = PATIENCE_S + log.stat().st_size / BYTES_PER_S
+        until = time.monotonic() + most_s
+        for line in elsewhere.lines(log):
+            matches = [*expression.finditer(line, timeout=max(1e-3, until - time.monotonic()))]
+            last = matches[-1] if matches else last
+            if re.search("[0-9]", line):
+                with_digits = line
+    except TimeoutError:
+        return Printed(None, f"the expression takes more than {most_s:.0f} s on its output")
+    except OSError as error:
+        return Printed(None, f"{log.name}: {error.strerror}")
+    if last is None:
+        return Printed(
+            None, f"its last line with a number is {elsewhere.shown(with_digits)}" if with_digits else NO_NUMBER
+        )
+    try:
+        return Printed(_img_per_s(program, last))
+    except ValueError as error:
+        return Printed(None, str(error))
+
+
+def _img_per_s(program: Program, match: Any) -> float:
+    """The img/s that a match is. Raises ValueError, which says what is wrong with it."""
+    line, text, (begin, end) = match.string, match[1], match.span(1)
+    if text is None:
+        raise ValueError(f"the group has no part in {elsewhere.shown(match[0])}")
+    if elsewhere.is_torn(line, begin, end):
+        raise ValueError(f"{text!r} is a part of a number in {elsewhere.shown(line[max(0, begin - 20) : end + 20])}")
+    number, unit = elsewhere.quantity(text, UNITS)
+    unit = unit or program.unit
+    if number <= 0:
+        raise ValueError(f"{elsewhere.shown(text)} is not above 0")
+    if unit in elsewhere.RATES:
+        return number
+    if program.images_per_step is None:
+        raise ValueError(f"{elsewhere.shown(text)} is of steps; give --unit and --images-per-step")
+    return program.images_per_step * (number if unit in elsewhere.STEPS else 1 / (number * elsewhere.PERIODS[unit]))
 
 
 def judge(spec: RunSpec, ranks: Sequence[ProgramRank], processes: int) -> list[Check]:
@@ -91,8 +136,11 @@ def judge(spec: RunSpec, ranks: Sequence[ProgramRank], processes: int) -> list[C
         "exit_codes": (not wrong, listed(wrong) if wrong else "0 everywhere"),
     }
     if pattern := program_of(spec).pattern:
-        there = sum(rank.printed is not None for rank in ranks if rank.role == "worker")
-        detail = f"{there} workers printed a number above 0 that matches {pattern!r}"
+        workers = [rank for rank in ranks if rank.role == "worker"]
+        without = [rank for rank in workers if rank.printed is None]
+        detail = f"{len(workers) - len(without)} of {len(workers)} workers printed a number that matches {pattern!r}"
+        if without:
+            detail += f"; of worker rank {without[0].rank}: {without[0].unread}"
         checks["pattern"] = (_printed(spec, ranks) is not None, detail)
     return checks_of(checks)
 
@@ -107,9 +155,10 @@ def _printed(spec: RunSpec, ranks: Sequence[ProgramRank]) -> float | None:
     """The number of the first worker that has printed one, or with ``sum_workers`` the sum, if all have."""
     numbers = [rank.printed for rank in ranks if rank.role == "worker"]
     there = [number for number in numbers if number is not None]
-    if program_of(spec).sum_workers:
+    program = program_of(spec)
+    if program.sum_workers:
         return sum(there) if len(there) == len(numbers) else None
-    return there[0] if there else None
+    return there[0] * (spec.workers if program.times_workers else 1) if there else None
 
 
 def moved(ranks: Sequence[ProgramRank]) -> Iterator[tuple[str, str, Moved]]:

@@ -1,7 +1,5 @@
 """What nodes and their links do, as a check found it, and what of it is slow against the others: data of a record."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from harness.core.spec import Frozen

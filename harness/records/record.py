@@ -8,16 +8,22 @@ all that stands before. Readers believe a seal that fits, and then need no raw t
 verified again; and so is every record by `harness check`, as a seal keeps nobody from computing another one.
 """
 
+import errno
 import hashlib
 import json
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
+from harness.core import backend as backends
+from harness.core.elsewhere import plain
 from harness.core.spec import Frozen, RunSpec
 from harness.core.validation import mistake
 from harness.errors import InvalidInput
@@ -34,6 +40,28 @@ SEALED = "the record is as it was when it was verified"  # as the context of Pyd
 # The last lines of a record: the digest of the raw file, and that of all that stands before.
 _RAW, _SEAL = b',\n "raw": "%s"', b',\n "seal": "%s"\n}\n'
 _RAW_BYTES, _SEAL_BYTES = (len(line % bytes(64)) for line in (_RAW, _SEAL))
+
+
+LARGEST, LARGEST_RAW = 1 << 28, 1 << 32  # bytes of the files of a record
+ID = r"[A-Za-z0-9_][A-Za-z0-9_.+:-]{0,199}"  # a file name, too
+# Bytes of JSON in which a text has characters that are not shown, or that a terminal obeys.
+_ODD = re.compile(
+    rb"\\[bfr]|\\u(?:00[0189]|007f|20[0-6]|feff|d[89a-f])|\x7f|\xc2[\x80-\x9f]"
+    rb"|\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf",
+    re.IGNORECASE,
+)
+
+
+def _moment(value: str) -> str:
+    try:
+        if datetime.fromisoformat(value).tzinfo:
+            return value
+    except ValueError:
+        pass
+    raise ValueError("must be a date and time with its zone, such as 2026-01-31T12:00:00+00:00")
+
+
+Moment = Annotated[str, AfterValidator(_moment)]
 
 
 class Check(Frozen):
@@ -60,9 +88,9 @@ class Seen(Frozen):
     first; why GPUs were slowed down.
     """
 
-    hosts: tuple[str, ...]
-    transports: tuple[str, ...]
-    throttled: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    transports: tuple[str, ...] = ()
+    throttled: tuple[str, ...] = ()
 
 
 def seen_by(ranks: Sequence[AnyRank]) -> Seen:
@@ -91,8 +119,8 @@ class AnyRepeat(Frozen, Generic[OneRank]):
     number: int
     ranks: list[OneRank] = Field(default_factory=list)
     checks: list[Check]
-    started: str
-    ended: str
+    started: Moment
+    ended: Moment
     job: str | None = None
     restart: int = 0
     nodes: list[str] = Field(default_factory=list)
@@ -109,7 +137,7 @@ class AnyRecord(Frozen):
     IN_RAW: ClassVar[dict[str, Any]] = {"plan": {"processes"}, "repeats": {"__all__": {"ranks"}}}
 
     schema_: str = Field(alias="schema")
-    id: str
+    id: str = Field(pattern=f"^{ID}$")
     status: Status
     reason: str | None
     spec: RunSpec
@@ -119,10 +147,10 @@ class AnyRecord(Frozen):
     software: dict[str, Any]
     variables: dict[str, str]
     harness: dict[str, str | None]
-    started: str
-    ended: str
+    started: Moment
+    ended: Moment
     site: str | None = None
-    tag: str = ""
+    tag: str = Field("", max_length=200)
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -156,15 +184,18 @@ class AnyRecord(Frozen):
         """
         file = path / cls.file_name if path.is_dir() else path
         try:
-            data = file.read_bytes()
+            data = content_of(file)
             unchanged = is_sealed(data)
             if unchanged and figures and believing_seals:
-                return cls.model_validate_json(data[: -_RAW_BYTES - _SEAL_BYTES] + b"\n}", context=SEALED)
-            content, raw = json.loads(data), file.resolve().with_name(RAW).read_bytes()
-            digests = [content.pop(name, "") for name in ("raw", "seal")]
+                content = data[: -_RAW_BYTES - _SEAL_BYTES] + b"\n}"
+                if not _ODD.search(content):
+                    return cls.model_validate_json(content, context=SEALED)
+                return cls.model_validate(as_text(json.loads(content)), context=SEALED)
+            fields, raw = json.loads(data), content_of(file.resolve().with_name(RAW), LARGEST_RAW)
+            digests = [fields.pop(name, "") for name in ("raw", "seal")]
             unchanged = unchanged and digests[0].encode() == digest(raw)
             record = cls.model_validate(
-                merged(content, json.loads(raw)), context=SEALED if unchanged and believing_seals else None
+                as_text(merged(fields, json.loads(raw))), context=SEALED if unchanged and believing_seals else None
             )
         except OSError as error:
             if isinstance(error, FileNotFoundError) and file.exists():
@@ -174,7 +205,7 @@ class AnyRecord(Frozen):
             reason = ": ".join(filter(None, mistake(error)))
         except json.JSONDecodeError as error:
             reason = f"Invalid JSON: {error}"
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             reason = f"{RAW} is not of this record"
         else:
             if unchanged or believing_seals:
@@ -184,12 +215,16 @@ class AnyRecord(Frozen):
 
     @model_validator(mode="after")
     def _verified(self, info: ValidationInfo) -> Self:
+        if problem := backends.wrong_option(self.spec):
+            raise ValueError(problem)
         if info.context != SEALED:
             self.verify()
         return self
 
     def verify(self) -> None:
         """Raises ValueError if the record claims what does not follow from what it holds."""
+        if datetime.fromisoformat(self.ended) < datetime.fromisoformat(self.started):
+            raise ValueError(f"it ended {self.ended}, before it started")
         if self.status != "completed":
             if any(getattr(self, name) is not None for name in self.FIGURES):
                 raise ValueError(f"a run that is {self.status} has no figures")
@@ -208,6 +243,25 @@ class AnyRecord(Frozen):
     def verify_figures(self) -> None:
         """Raises ValueError if a completed record lacks something, or its figures do not follow from the raw ones."""
         raise NotImplementedError
+
+
+def content_of(file: Path, largest: int = LARGEST) -> bytes:
+    """The content of a file of a record. Raises OSError, also for what is no regular file, or too large to be one."""
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "is no regular file", str(file))
+    if status.st_size > largest:
+        raise OSError(errno.EFBIG, f"has {status.st_size:,} bytes, more than a record", str(file))
+    return file.read_bytes()
+
+
+def as_text(value: Any) -> Any:
+    """JSON whose texts have no control characters but ends of lines."""
+    if isinstance(value, str):
+        return value if value.isprintable() else "\n".join(map(plain, value.split("\n")))
+    if isinstance(value, dict):
+        return {as_text(name): as_text(each) for name, each in value.items()}
+    return list(map(as_text, value)) if isinstance(value, list) else value
 
 
 def digest(data: bytes) -> bytes:
@@ -313,7 +367,7 @@ def search(path: Path, names: Sequence[str]) -> Iterator[str]:
             return
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
-    folders = [str(path)]
+    folders, visited = [str(path)], set[tuple[int, int]]()
     while folders:
         folder = folders.pop()
         for file in (f"{folder}/{name}" for name in names):
@@ -327,6 +381,11 @@ def search(path: Path, names: Sequence[str]) -> Iterator[str]:
             break
         else:
             try:
+                status = os.stat(folder)  # noqa: PTH116
+                place = status.st_dev, status.st_ino
+                if status.st_ino and place in visited:  # through a link, such as one to a folder above
+                    continue
+                visited.add(place)
                 with os.scandir(folder) as entries:
                     folders += [entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
             except FileNotFoundError:  # gone meanwhile

@@ -10,21 +10,20 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness import __version__
-from harness.core.validation import mistake
+from harness.core.validation import making_sense_of
 from harness.errors import InvalidInput
 from harness.files import at_home
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
-from harness.records.record import RAW
+from harness.records.record import RAW, search
 
 if TYPE_CHECKING:
     from harness.results.result import Result
@@ -56,16 +55,21 @@ def folder() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The folder of the baseline called ``name``, None if there is none."""
+    """The folder of the baseline called ``name``, None if there is none. Raises InvalidInput for a damaged one."""
     saved = folder() / name
-    return saved if NAME.fullmatch(name) and saved.is_dir() else None
+    if not NAME.fullmatch(name) or not saved.is_dir():
+        return None
+    if (saved / METADATA).exists():
+        get(name)
+    return saved
 
 
 def save(name: str, runs: Sequence[Result], sources: Sequence[str], note: str = "", replace: bool = False) -> Baseline:
     """Copy the records of the completed ones of ``runs``, of any kind, from ``sources`` into a new baseline.
 
-    Whole or not at all. Raises InvalidInput for a name that no baseline can have, or that one has, unless that is to be
-    replaced; for runs without a number; and for a folder that cannot be written.
+    Whole or not at all, and each is verified. Raises InvalidInput for a record that is not sound; for a name that no
+    baseline can have, or that one has, unless that is to be replaced; for runs without a number; and for a folder that
+    cannot be written.
     """
     check_new(name, replace)
     if not all(run.measured for run in runs):
@@ -84,7 +88,7 @@ def save(name: str, runs: Sequence[Result], sources: Sequence[str], note: str = 
         records=len(completed),
         without_number=len(by_id) - len(completed),
     )
-    with _writing(f"cannot save baseline {name}"):
+    try:
         target = folder() / baseline.name
         target.parent.mkdir(parents=True, exist_ok=True)
         prefix = f".{baseline.name}-"
@@ -93,6 +97,10 @@ def save(name: str, runs: Sequence[Result], sources: Sequence[str], note: str = 
             for run in completed:
                 (new / run.id).mkdir(parents=True)
                 kind = KernelRecord if run.kernel else Record
+                try:
+                    kind.read(Path(run.source)).verify()
+                except ValueError as error:
+                    raise InvalidInput(f"{run.source}: not a valid record: {error}") from None
                 shutil.copyfile(run.source, new / run.id / kind.file_name)
                 shutil.copyfile(Path(run.source).resolve().with_name(RAW), new / run.id / RAW)
             (new / METADATA).write_text(baseline.model_dump_json(by_alias=True, indent=1) + "\n")
@@ -104,6 +112,9 @@ def save(name: str, runs: Sequence[Result], sources: Sequence[str], note: str = 
                 if old.exists():
                     old.rename(target)
                 raise
+    except OSError as error:
+        hint = "$HARNESS_BASELINES names another folder"
+        raise InvalidInput(f"cannot save baseline {name} in {folder()}: {error.strerror}; {hint}") from None
     return baseline
 
 
@@ -111,68 +122,30 @@ def all_saved() -> list[Baseline]:
     """Every baseline, by name. Raises InvalidInput for one whose ``baseline.json`` does not make sense, or if a file is in
     the place of their folder.
     """
-    return [get(name) for name in _names()]
-
-
-def _names() -> list[str]:
     if folder().exists() and not folder().is_dir():
         raise InvalidInput(f"{folder()} is not a folder; $HARNESS_BASELINES names another one")
     entries = folder().iterdir() if folder().is_dir() else ()
-    return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    return [get(name) for name in sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")]
 
 
 def get(name: str) -> Baseline:
-    """The baseline called ``name``. Raises InvalidInput if there is none, or if it is damaged."""
-    file = _existing(name) / METADATA
-    try:
-        return Baseline.model_validate_json(file.read_text())
-    except OSError as error:
-        raise InvalidInput(f"{file}: {error.strerror}") from None
-    except ValidationError as error:
-        where, reason = mistake(error)
-        raise InvalidInput(f"{file}: {where or 'file'}: {reason}") from None
-
-
-def remove(name: str) -> Path:
-    """Delete the baseline called ``name`` and return its folder. Raises InvalidInput if there is none."""
-    saved = _existing(name)
-    with _writing(f"cannot remove baseline {name}"):
-        hidden = Path(tempfile.mkdtemp(dir=saved.parent, prefix=".removed-"))
-        saved.rename(hidden / name)  # gone at once; deleting many files takes time
-        shutil.rmtree(hidden)
-    return saved
-
-
-def _existing(name: str) -> Path:
-    _check_name(name)
-    if saved := find(name):
-        return saved
-    names = _names()
-    known = f"are {', '.join(names)}" if names else "is none"
-    raise InvalidInput(f"no baseline {name} in {folder()}; there {known}")
+    """The baseline called ``name``. Raises InvalidInput if there is none, or if it is damaged or lacks records."""
+    file = folder() / name / METADATA
+    with making_sense_of(file, Baseline):
+        baseline = Baseline.model_validate_json(file.read_text())
+    there = sum(1 for _ in search(file.parent, (Record.file_name, KernelRecord.file_name)))
+    if there != baseline.records:
+        raise InvalidInput(f"{file.parent}: {baseline.records} records were saved, and {there} are there")
+    return baseline
 
 
 def check_new(name: str, replace: bool) -> None:
     """Raise InvalidInput for a name that no baseline can have, or that one has, unless that is to be replaced."""
-    _check_name(name)
-    if not replace and find(name):
-        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")
-
-
-def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"{name!r} cannot name a baseline: letters, digits, '.', '_' and '-', and neither '.' nor '-' comes first"
         )
     if name == "reference":
         raise InvalidInput("reference is what the published measurements are called; give the baseline another name")
-
-
-@contextmanager
-def _writing(what: str) -> Iterator[None]:
-    """A folder that does not let us write is a mistake in the request; one line names it."""
-    try:
-        yield
-    except OSError as error:
-        hint = "$HARNESS_BASELINES names another folder"
-        raise InvalidInput(f"{what} in {folder()}: {error.strerror}; {hint}") from None
+    if not replace and (folder() / name).is_dir():
+        raise InvalidInput(f"baseline {name} exists; give --replace to save another under its name")

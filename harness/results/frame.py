@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -29,8 +28,9 @@ def _columns(*names: str) -> dict[str, str]:
 OF_TRAININGS = _columns(
     *(*_COMMON, "backend", "family", "framework", "software", "transport", "mpi"),
     *("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size"),
-    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training", "options", "spec"),
-    *("img_per_s", "stdev", "ci95", "values", "jobs", "published_efficiency", "published_base"),
+    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training", "variant"),
+    *("options", "spec"),
+    *("img_per_s", "stdev", "ci95", "values", "jobs", "runs", "published_efficiency", "published_base"),
     *("step_p50_s", "step_p99_s", "jitter_s", "slowest_rank", "throttled", "slowest_over_median"),
     *("sent_bytes_per_step", "received_bytes_per_step", "joules_per_image"),
     *(*_ENERGY, "transport_seen", "fingerprint", "started", "ended", "note", "environment"),
@@ -77,20 +77,6 @@ def _cell(value: object) -> object:
     if isinstance(value, Fingerprint):
         return "" if value is UNKNOWN else value.model_dump_json()
     return value
-
-
-def results_of(frame: pandas.DataFrame) -> list[Result]:
-    """The results in a DataFrame that ``trainings`` made, and somebody may have selected from."""
-    results = []
-    for row in frame.to_dict("records"):
-        given = {name: row[column] for column, name in OF_TRAININGS.items()}
-        options, fingerprint = given.pop("tuned"), given.pop("fingerprint")
-        given |= {name: tuple(given[name]) for name in ("values", "jobs", "joules_values")}
-        given |= {"environment": json.loads(given["environment"] or "{}"), "options": json.loads(options or "{}")}
-        given["spec"] = json.loads(given["spec"] or "{}")
-        given |= {"fingerprint": Fingerprint.model_validate_json(fingerprint)} if fingerprint else {}
-        results.append(Result(**given))
-    return results
 
 
 _USUAL = Result()

@@ -1,19 +1,24 @@
 """Tables (CSV) of what others measured, or of numbers of one's own that harness did not measure.
 
 Two kinds of table, which their columns tell apart: throughputs (img/s), and scaling efficiencies where only those were
-published. A table of throughputs needs system, backend, nodes and img_per_s; ``TEMPLATE`` has every column.
+published. A table of throughputs needs system, backend, nodes and img_per_s; ``TEMPLATE`` has every column. Tables that
+harness itself writes, `harness export` and `harness table --format csv`, are read again.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from harness.core.elsewhere import RATES, encoding_of, from_spreadsheet, number, plain
 from harness.core.parts import part
 from harness.core.statistics import summarise
 from harness.core.text import did_you_mean
@@ -23,31 +28,57 @@ from harness.results.result import Result, of_backend
 
 FOLDER = part("reference")
 
-# Columns that the tables in ``results/reference`` call otherwise than results do.
+# Columns that the tables in ``results/reference`` call otherwise than results and other people do.
 _OTHER_NAMES = {
     "backend": "strategy",
     "software": "framework",
     "ps": "num_ps",
     "batch_size": "batch_per_device",
     "workers": "devices",
+    "configuration": "variant",
+    **dict.fromkeys([*(each.replace("/", "_per_") for each in RATES), *RATES, "ips", "throughput"], "img_per_s"),
 }
+# Columns by which tables of ours are known, and those of their figures.
+_EXPORTED, _TABLE = {"origin", "spec", "values"}, {"img/s", "scaling_efficiency", "configuration"}
+_FIGURES = (("img_per_s", "img/s"), ("published_efficiency", "scaling_efficiency"))
+_EUROPEAN, _THOUSANDS = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+"), re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 TEMPLATE = """\
-system,backend,nodes,img_per_s,stdev,devices_per_node,software,transport,model,batch_size,ps,data,job,source,note
-My cluster,horovod,1,221.4,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,,my notebook,
-My cluster,horovod,8,1650.2,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,Monday,my notebook,
-My cluster,horovod,8,1661.9,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,,synthetic,Tuesday,my notebook,
-My cluster,parameter_server,8,1204.5,12.5,1,TensorFlow 2.21,grpc,resnet50,64,2,synthetic,,my notebook,2 servers
+system,backend,nodes,img_per_s,stdev,runs,devices_per_node,software,transport,model,batch_size,image_size,ps,data,variant,job,source,note
+My cluster,horovod,1,221.4,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,,my notebook,
+My cluster,horovod,8,1650.2,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Monday,my notebook,
+My cluster,horovod,8,1661.9,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Tuesday,my notebook,
+My cluster,parameter_server,8,1204.5,12.5,5,1,TensorFlow 2.21,grpc,resnet50,64,224,2,synthetic,sharded,,my notebook,
 """
+EXPORT = "`harness export --format csv` writes a table that has all"
 SEE = "`harness list csv-template` prints a table that is right"
 
-Blank = BeforeValidator(lambda value: None if value == "" else value)
+
+def _as_python(value: object) -> object:
+    """A cell as Python writes numbers, if it is a number that others write otherwise; None for an empty one."""
+    if not isinstance(value, str) or not value:
+        return None if value == "" else value
+    try:
+        float(value)
+    except ValueError:
+        try:
+            return format(number(value, RATES), ".15g")
+        except ValueError:
+            pass
+    return value
+
+
+Cell = BeforeValidator(_as_python)
 MOST = 10**9  # of anything that is counted; also as a product of two, a DataFrame has room for it
-Count = Annotated[Annotated[int, Field(ge=1, le=MOST)] | None, Blank]
-Spread = Annotated[Annotated[float, Field(ge=0)] | None, Blank]
+MOST_RUNS = 100_000
+CountCell = Annotated[Annotated[int, Field(ge=1, le=MOST)] | None, Cell]
+SpreadCell = Annotated[Annotated[float, Field(ge=0)] | None, Cell]
 
 
-class Row(BaseModel):
-    """What both kinds of table have. ``system`` is the machine as its source names it. Aliases are the results' columns."""
+class PublishedRow(BaseModel):
+    """What both kinds of table have. ``system`` is the machine as its source names it. Aliases are the results' columns.
+
+    ``variant`` is what else sets a row apart, such as where variables are.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
 
@@ -55,7 +86,8 @@ class Row(BaseModel):
     system: str = Field(min_length=1)
     framework: str = Field("", serialization_alias="software")
     model: str = ""
-    num_ps: Count = Field(None, serialization_alias="ps")
+    num_ps: CountCell = Field(None, serialization_alias="ps")
+    variant: str = ""
     note: str = ""
 
     def result(self, backend: str = "") -> dict[str, Any]:
@@ -77,23 +109,25 @@ class Row(BaseModel):
         }
 
 
-class Throughput(Row):
+class Throughput(PublishedRow):
     """One throughput, in images per second over all ``devices``. ``stdev`` is over repeated runs, if known.
 
-    ``job`` tells the jobs of repeats apart, which else are of one job. ``nodes`` or ``devices`` says the size. What
-    is left out is not known; there is one device per node.
+    It is the mean of so many ``runs``, if known. ``job`` tells the jobs of repeats apart, which else are of one job.
+    ``nodes`` or ``devices`` says the size. What is left out is not known; there is one device per node.
     """
 
     strategy: str = Field(min_length=1)
     transport: str = ""
-    batch_per_device: Count = Field(None, serialization_alias="batch_size")
-    nodes: Count = None
-    devices: Count = Field(None, serialization_alias="workers")
-    devices_per_node: Count = None
+    batch_per_device: CountCell = Field(None, serialization_alias="batch_size")
+    nodes: CountCell = None
+    devices: CountCell = Field(None, serialization_alias="workers")
+    devices_per_node: CountCell = None
+    image_size: CountCell = None
     data: Literal["synthetic", "real", ""] = ""
-    img_per_s: float = Field(gt=0)
+    img_per_s: Annotated[float, Cell] = Field(gt=0)
+    runs: Annotated[Annotated[int, Field(ge=1, le=MOST_RUNS)] | None, Cell] = None
     job: str = ""
-    stdev: Spread = None
+    stdev: SpreadCell = None
 
     @model_validator(mode="after")
     def _has_a_size(self) -> Throughput:
@@ -110,42 +144,74 @@ class Throughput(Row):
         return super().result(self.strategy) | size
 
 
-class Efficiency(Row):
+class Exported(Throughput):
+    """A row of a table that harness wrote, which says more of what was measured. ``used`` is the framework's short name."""
+
+    data: str = ""  # type: ignore[assignment]
+    device: str = ""
+    precision: str = ""
+    training: str = ""
+    mpi: str = ""
+    threads: CountCell = None
+    used: str = ""
+
+    def result(self, backend: str = "") -> dict[str, object]:
+        fields = super().result(backend) | {"training": self.training}
+        used = fields.pop("used")
+        return fields | ({"framework": used} if used else {})
+
+
+class Efficiency(PublishedRow):
     """One published scaling efficiency on ``workers`` devices, relative to 1.0 on ``base`` of them, if that is known."""
 
     framework: str = Field(min_length=1, serialization_alias="software")
     workers: int = Field(ge=1, le=MOST)
     scaling_efficiency: float = Field(gt=0, le=1.5, serialization_alias="published_efficiency")
-    base: Count = Field(None, serialization_alias="published_base")
+    base: CountCell = Field(None, serialization_alias="published_base")
 
 
-def read(path: Path) -> list[Row]:
-    """The rows of one table. Raises InvalidInput with one line that names the file, the line and the one thing wrong."""
-    rows = []
+def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> list[PublishedRow]:
+    """The rows of one table, of which ``doubled`` is told those that are alike in every field: they count once.
+
+    Cells may be separated by commas, semicolons or tabs; rows and columns without anything are passed over. Raises
+    InvalidInput with one line that names the file, the line and the one thing wrong.
+    """
+    rows: list[PublishedRow] = []
+    seen: dict[PublishedRow, int] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.DictReader(file, strict=True)
-            header = list(lines.fieldnames or ())
-            kind: type[Row] = Efficiency if "scaling_efficiency" in header else Throughput
-            named = {_field(kind, name): name for name in header}
-            if wrong := _wrong_header(kind, header):
-                raise InvalidInput(f"{path}: line 1: {wrong}; {SEE}")
-            for cells in lines:
-                where = f"{path}: line {lines.line_num}"
-                # The None is how csv says that there are more fields, or fewer, than on line 1.
-                if None in cells or None in cells.values():
+        with path.open(newline="", encoding=encoding_of(path)) as file:
+            delimiter = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            lines = csv.reader(file, delimiter=delimiter, strict=True)
+            header = [_column(name) for name in next(lines, [])]
+            ours = {*header} >= _EXPORTED or {*header} >= _TABLE
+            kind: type[PublishedRow] = Efficiency if "scaling_efficiency" in header and not ours else Throughput
+            if ours and "model" not in header:
+                raise InvalidInput(f"{path}: line 1: the model is missing; {EXPORT}")
+            if wrong := _wrong_header(kind, header, ours):
+                raise InvalidInput(f"{path}: line 1: {wrong}; {EXPORT if ours else SEE}")
+            numbered = [(lines.line_num, cells) for cells in lines if any(cells)]
+            european = delimiter == ";" and any(_EUROPEAN.fullmatch(cell) for _, cells in numbered for cell in cells)
+            for number_, cells in numbered:
+                where = f"{path}: line {number_}"
+                if len(cells) != len(header) and (len(cells) < len(header) or any(cells[len(header) :])):
                     raise InvalidInput(f"{where}: must have {len(header)} fields, as line 1 has")
-                fields = {field: cells[name] for field, name in named.items()}
-                try:
-                    fields["source"] = fields.get("source", "").strip() or str(path)
-                    rows.append(kind.model_validate(fields))
-                except ValidationError as error:
-                    field, reason = mistake(error)
-                    raise InvalidInput(f"{where}: {named.get(field, field)} {reason}".replace(":  ", ": ")) from None
+                written = dict(zip(header, map(from_spreadsheet, cells), strict=False))
+                if ours:
+                    rows += _ours(written, path, where)
+                    continue
+                row = _row(kind, _decimal_points(written) if european else written, path, where)
+                if row in seen:
+                    doubled(f"{where} has what line {seen[row]} has, and counts once")
+                else:
+                    seen[row] = number_
+                    rows.append(row)
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise InvalidInput(
+            f"{path}: is not UTF-8 (save it so, if it is in Latin-1): {error.reason} at byte {error.start}"
+        ) from None
     except csv.Error as error:
         raise InvalidInput(f"{path}: line {lines.line_num + 1}: {error}") from None
     if not rows:
@@ -153,22 +219,90 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
-def _field(kind: type[Row], name: str) -> str:
+def _decimal_points(written: Mapping[str, str]) -> dict[str, str]:
+    """Cells of a table in which commas are decimal ones, and points set thousands apart."""
+    numbers = {name for name, cell in written.items() if _EUROPEAN.fullmatch(cell) or _THOUSANDS.fullmatch(cell)}
+    return {
+        name: cell.replace(".", "").replace(",", ".") if name in numbers else cell for name, cell in written.items()
+    }
+
+
+def _row(kind: type[PublishedRow], written: Mapping[str, str], path: Path, where: str) -> PublishedRow:
+    """The row in a line of a table. Raises InvalidInput."""
+    named = {_field(kind, name): name for name in written if name}
+    fields = {field: written[name] for field, name in named.items()}
+    try:
+        return kind.model_validate(fields | {"source": fields.get("source", "").strip() or str(path)})
+    except ValidationError as error:
+        field, reason = mistake(error)
+        raise InvalidInput(f"{where}: {named.get(field, field)} {reason}".replace(":  ", ": ")) from None
+
+
+def _ours(written: Mapping[str, str], path: Path, where: str) -> Iterator[PublishedRow]:
+    """The rows in a line of a table that harness wrote: one for each repeat, none of a run without a number.
+
+    Raises InvalidInput, also for a line of a table in which columns for people do not tell all.
+    """
+    from harness.results.frame import OF_TRAININGS
+
+    cells = {name: "" if value in ("0", "[]") else value for name, value in written.items()}  # what is not known
+    exported, published = "values" in cells, cells.get("origin") == "published"
+    configuration = cells.get("configuration", "")
+    if "devices per node" in configuration or "batch " in configuration:
+        raise InvalidInput(f"{where}: '{configuration}' is for people; {EXPORT}")
+    options = [name for name in cells if exported and name not in OF_TRAININGS and cells[name]]
+    variant = [cells.get("variant", ""), configuration, *(f"{name}={cells[name]}" for name in options)]
+    row = {name: cells.get(name, "") for name in ("system", "model", "ps", "nodes")} | {
+        "framework": cells.get("software") or cells.get("framework", ""),
+        "variant": ", ".join(filter(None, variant)),
+        "source": cells.get("source", "") if published else "",
+        "note": cells.get("note", "") if published else "",
+    }
+    if cells.get("nodes", "").startswith("("):  # (16 workers)
+        row["nodes"], cells["workers"] = "", re.sub(r"\D", "", cells["nodes"])
+    rate, share = (cells.get(name) or cells.get(other) for name, other in _FIGURES)
+    if rate and not cells.get("target"):  # a training to an accuracy is none of img/s
+        names = ("backend", "transport", "batch_size", "workers", "devices_per_node", "image_size", "data")
+        row |= {name: cells.get(name, "") for name in (*names, "device", "precision", "training", "mpi", "threads")}
+        row |= {"used": cells.get("framework", ""), "runs": cells.get("runs", "")}
+        if row["data"] == "synthetic data":  # for people
+            row["data"] = "synthetic"
+        try:
+            repeats = [
+                *zip_longest(*(json.loads(cells.get(name) or "[]") for name in ("values", "jobs")), fillvalue="")
+            ]
+        except (ValueError, TypeError):
+            raise InvalidInput(f"{where}: its values or jobs are no lists") from None
+        if not repeats:
+            yield _row(Exported, row | {"img_per_s": rate, "stdev": cells.get("stdev", "")}, path, where)
+        for value, job in repeats:
+            yield _row(Exported, row | {"img_per_s": str(value), "job": str(job)}, path, where)
+    elif share:
+        size = {"workers": cells.get("workers") or cells["nodes"], "base": cells.get("published_base", "")}
+        del row["nodes"]
+        yield _row(Efficiency, row | size | {"scaling_efficiency": share}, path, where)
+
+
+def _column(name: str) -> str:
+    """The name of a column as we write it: ``img_per_s`` of ``Img_per_s (img/s)``."""
+    return re.sub(r"\s*\(.*\)$", "", plain(name)).strip().lower().replace(" ", "_")
+
+
+def _field(kind: type[PublishedRow], name: str) -> str:
     """The field that a column called ``name`` holds."""
-    name = name.strip()
     return name if name in kind.model_fields else _OTHER_NAMES.get(name, name)
 
 
-def _wrong_header(kind: type[Row], header: Sequence[str]) -> str:
-    """The first thing that is wrong with the names of a table's columns; "" if nothing is."""
-    if not header:
+def _wrong_header(kind: type[PublishedRow], header: Sequence[str], ours: bool) -> str:
+    """The first thing that is wrong with the names of a table's columns; "" if nothing is. Unnamed ones are passed over."""
+    if not any(header):
         return "the names of columns are missing"
     fields = [_field(kind, name) for name in header]
-    for name, field in zip(header, fields, strict=True):
-        if field not in kind.model_fields:
+    for name, field in zip(header, fields, strict=True) if not ours else ():
+        if name and field not in kind.model_fields:
             instead = did_you_mean(name, [*kind.model_fields, *_OTHER_NAMES])
             return f"{name!r} is no column" + (instead and f"; {instead}")
-        if fields.count(field) > 1:
+        if name and fields.count(field) > 1:
             return f"the column {name} is there twice"
     for field, info in kind.model_fields.items():
         if info.is_required() and field not in fields:
@@ -178,7 +312,7 @@ def _wrong_header(kind: type[Row], header: Sequence[str]) -> str:
     return ""
 
 
-def select(text: str = "") -> list[Row]:
+def select(text: str = "") -> list[PublishedRow]:
     """The rows that come with harness and name ``text`` (in any case) in what they say. Raises InvalidInput for none."""
     rows = [row for path in sorted(FOLDER.glob("*.csv")) for row in read(path)]
     fields = ("source", "system", "framework", "strategy", "model")
@@ -191,28 +325,31 @@ def select(text: str = "") -> list[Row]:
     return selected
 
 
-def results(rows: Sequence[Row]) -> list[Result]:
+def results(rows: Sequence[PublishedRow]) -> list[Result]:
     """``rows`` as results. Throughputs that are equal in all else are repeats of one."""
-    repeats: dict[Row, list[Row]] = {}
+    repeats: dict[PublishedRow, list[PublishedRow]] = {}
     for row in rows:
         repeats.setdefault(
-            row.model_copy(update={"img_per_s": 1.0, "job": ""}) if isinstance(row, Throughput) else row, []
+            row.model_copy(update={"img_per_s": 1.0, "job": ""} | ({"stdev": None} if row.job else {}))
+            if isinstance(row, Throughput)
+            else row,
+            [],
         ).append(row)
     found = []
-    for number, alike in enumerate(repeats.values()):
+    for place, alike in enumerate(repeats.values()):
         fields = alike[0].result()
         if len(alike) > 1 and isinstance(alike[0], Throughput):
             every = [row for row in alike if isinstance(row, Throughput)]
             summary = summarise([row.img_per_s for row in every])
             # No two contenders share a job: nothing says that they took turns.
-            fields["jobs"] = tuple(f"{row.source} {number} {row.job}" for row in every)
+            fields["jobs"] = tuple(f"{row.source} {place} {row.job}" for row in every)
             fields |= {"rate": summary.mean, "values": summary.values}
             fields |= {"stdev": summary.stdev, "ci95": summary.ci95}
         found.append(Result(**fields))
     return found
 
 
-def groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def groups(rows: Sequence[PublishedRow]) -> list[dict[str, Any]]:
     """What ``rows`` are about, in their order: a group for each model on a system, with one software, from one source.
 
     ``what`` is "img/s" or "efficiency"; ``data`` are "synthetic" and "real", as far as that is known.

@@ -1,16 +1,14 @@
 """Results: what was measured or published, each with all that tells it from others, and how a record becomes one.
 
-A training is one result, each size of a kernel's run another. Results are made from a record's own file, without its raw
-times.
+A training or a program is one result, each size of a kernel's run another. Results are made from a record's own file,
+without its raw times.
 """
-
-from __future__ import annotations
 
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,8 +20,10 @@ from harness.core.spec import OTHER_TRAINING, SYNTHETIC, RunSpec
 from harness.core.statistics import Summary
 from harness.errors import InvalidInput
 from harness.records.kernel import KernelRecord, kernel_of, sizes_of
+from harness.records.launch import LaunchRecord
 from harness.records.measurement import Record
-from harness.records.record import ALONE, Seen, Status
+from harness.records.record import ALONE, AnyRecord, Seen, Status
+from harness.records.training import LABELS, TrainingRecord
 
 NAN = math.nan
 LOCAL = "local"  # the site of what no site's profile was used for
@@ -78,7 +78,12 @@ class Result:
     warmup_steps: int = 0
     warmup: str = ""  # these for people: "10", or "up to 200" of --warmup auto
     steps: int = 0
+    epochs: int = 0  # of a training to an accuracy, whose rate is that while it trained
+    target: str = ""  # the accuracy that was wanted, "top-1 0.759"
+    top1: float = NAN  # the best of its epochs
+    time_to_accuracy_s: float = NAN
     training: str = ""  # options that make it another training than the usual one: "sync=none"
+    variant: str = ""  # of a publication: what else sets it apart
     options: Mapping[str, object] = field(default_factory=dict)  # the backend's own, without ps
     spec: Mapping[str, object] = field(default_factory=dict)  # all fields but ``IRRELEVANT`` ones
     unit: str = "img/s"
@@ -87,6 +92,7 @@ class Result:
     ci95: float = NAN
     values: tuple[float, ...] = ()
     jobs: tuple[str, ...] = ()  # the job of each of these (see ``jobs_of``)
+    runs: int = 0  # that a published mean and deviation are of; 0 if not known
     published_efficiency: float = NAN  # where only an efficiency was published
     published_base: int = 0  # the number of workers that it is relative to
     p50_s: float = NAN  # of a step, or of a message
@@ -130,10 +136,22 @@ class Result:
         """Equal for results of the same measurement; "" if it was published."""
         return sorted_json(backends.differing(self.spec)) if self.spec else ""
 
+    @property
+    def publication(self) -> tuple[str, ...]:
+        """Which of several publications of one configuration it is: those are alternatives, and never averaged."""
+        return () if self.measured else (self.source, self.variant, self.note)
+
     @cached_property
     def tuned(self) -> str:
         """The options as JSON, equal for equal ones."""
         return sorted_json(self.options)
+
+
+_KINDS = {
+    each.name: (int, float) if isinstance(each.default, float) else type(each.default)
+    for each in fields(Result)
+    if isinstance(each.default, str | int | float | tuple)
+}
 
 
 def with_libraries(results: Sequence[Result]) -> list[Result]:
@@ -171,9 +189,30 @@ def varied_options(every: Iterable[Mapping[str, object]]) -> list[str]:
 # --- of records -----------------------------------------------------------------------------------
 
 
-def of_record(record: Record | KernelRecord, source: Path | str) -> list[Result]:
-    """The results of a record, also of a run without a number."""
-    return of_kernel(record, source) if isinstance(record, KernelRecord) else [of_training(record, source)]
+def of_record(record: AnyRecord, source: Path | str) -> list[Result]:
+    """The results of a record of any kind, also of a run without a number.
+
+    Raises ValueError and others if it holds something else than text, a number or a rate above 0 where these should be.
+    """
+    results = _of_record(record, source)
+    for result in results:
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(result, name), kind):
+                raise ValueError(f"{name} cannot be {getattr(result, name)!r}")
+        if not all(0 < rate < math.inf for rate in result.values):
+            raise ValueError(f"{result.unit} cannot be {min(result.values)}")
+    return results
+
+
+def _of_record(record: AnyRecord, source: Path | str) -> list[Result]:
+    if isinstance(record, KernelRecord):
+        return of_kernel(record, source)
+    if isinstance(record, TrainingRecord):
+        return [of_accuracy(record, source)]
+    if isinstance(record, LaunchRecord):
+        return [of_program(record, source)]
+    assert isinstance(record, Record)
+    return [of_training(record, source)]
 
 
 def of_training(record: Record, source: Path | str) -> Result:
@@ -205,6 +244,23 @@ def of_training(record: Record, source: Path | str) -> Result:
         fingerprint=derived.fingerprint,
         note="; ".join(derived.notes),
     )
+
+
+def of_accuracy(record: TrainingRecord, source: Path | str) -> Result:
+    spec, training = record.spec, record.spec.training
+    assert training
+    facts = _facts(record, source, Seen(hosts=tuple(record.nodes))) | {"spec": _measurement(spec), "data": "real"}
+    facts |= {name: getattr(spec, name) for name in ("model", "batch_size", "image_size")}
+    facts |= {"epochs": training.epochs, "top1": known(record.best_top1), "rate": known(record.img_per_s)}
+    until = training.until
+    target = f"{LABELS[until.metric]} {until.value:g}" if until else ""
+    return Result(**facts, target=target, time_to_accuracy_s=known(record.time_to_accuracy_s))
+
+
+def of_program(record: LaunchRecord, source: Path | str) -> Result:
+    """Its img/s are by its own clock."""
+    facts = _facts(record, source, Seen()) | {"spec": _measurement(record.spec)}
+    return Result(**facts, **_rate(record.img_per_s, record) if record.img_per_s else {})
 
 
 def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
@@ -252,7 +308,7 @@ def known(value: float | None) -> float:
     return NAN if value is None else value
 
 
-def _rate(rate: Summary, record: Record | KernelRecord) -> dict[str, Any]:
+def _rate(rate: Summary, record: Record | KernelRecord | LaunchRecord) -> dict[str, Any]:
     jobs = jobs_of(record.id, [repeat.job for repeat in record.repeats], record.variables.get("SLURM_JOB_ID"))
     spread = {"stdev": known(rate.stdev), "ci95": known(rate.ci95)}
     return {"rate": rate.mean, "values": rate.values, "jobs": tuple(jobs)} | spread
@@ -268,7 +324,7 @@ def jobs_of(run: str, noted: Sequence[str | None], allocation: str | None) -> li
     return [job or alone for job in noted]
 
 
-def _facts(record: Record | KernelRecord, source: Path | str, seen: Seen) -> dict[str, Any]:
+def _facts(record: AnyRecord, source: Path | str, seen: Seen) -> dict[str, Any]:
     """What a record says of a run whatever was measured: which it is, and on what."""
     spec, machine = record.spec, record.machine
     gpu = (machine.get("gpus") or [{}])[0]
@@ -296,7 +352,7 @@ def _facts(record: Record | KernelRecord, source: Path | str, seen: Seen) -> dic
     }
 
 
-def _mpi_library(record: Record | KernelRecord, seen: Seen) -> str:
+def _mpi_library(record: AnyRecord, seen: Seen) -> str:
     """What carried the gradients called itself, or what was to carry them called itself on the command line."""
     if record.spec.transport != "mpi":
         return ""
@@ -304,7 +360,7 @@ def _mpi_library(record: Record | KernelRecord, seen: Seen) -> str:
     return re.split(r" (?:through|in) ", said)[0] or record.spec.mpi or ""
 
 
-def _software(record: Record | KernelRecord) -> str:
+def _software(record: AnyRecord) -> str:
     """``PyTorch 2.13.0+cpu, Horovod 0.28.1``, ``Caffe2 (PyTorch 1.10.2)``."""
     packages = record.software.get("packages", {})
     framework, backend = record.spec.framework or "", record.spec.backend
@@ -317,16 +373,15 @@ def _software(record: Record | KernelRecord) -> str:
     return f"{text}, {backend.capitalize()} {packages[backend]}" if own else text
 
 
-def _environment(
-    record: Record | KernelRecord, gpu: Mapping[str, object], seen: Seen, throttled: str
-) -> dict[str, str]:
+def _environment(record: AnyRecord, gpu: Mapping[str, object], seen: Seen, throttled: str) -> dict[str, str]:
     """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
     facts = {
         "site": record.site,
         "python": record.software.get("python"),
         "harness": f"{record.harness.get('version')} {record.harness.get('commit') or ''}".strip(),
-        **{LENGTH[column]: value for column, value in record.spec.model_dump(include=set(LENGTH)).items()},
         LENGTH["warmup_steps"]: record.spec.warmup,
+        LENGTH["steps"]: "" if record.spec.program else record.spec.steps,
+        LENGTH["dilation"]: record.spec.dilation if record.spec.emulated else "",
         **{f"package {name}": version for name, version in record.software.get("packages", {}).items()},
         **{f"machine {name}": value for name, value in record.machine.items() if name not in ("host", "gpus")},
         **{f"machine gpu {name}": value for name, value in gpu.items()},

@@ -13,26 +13,26 @@ Of the records in a source some can be selected, as in ``runs/ @ now-7d:`` (``se
 A folder of run directories may hold ``system.txt``: its text is added to the name of the system that they were measured on,
 where that name does not say it all. Runs on links of another rate, for example, are not comparable.
 
-Nothing is kept between commands: without its raw times a record is read in a quarter of a millisecond.
+Nothing is kept between commands: without its raw times a record is read in a third of a millisecond.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.errors import InvalidInput
+from harness.errors import InvalidInput, error_in_one_line
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
-from harness.records.record import SYSTEM, search
+from harness.records.record import SYSTEM, AnyRecord, search
+from harness.records.training import TrainingRecord
 from harness.results import baselines, published
 from harness.results.result import Result, of_record, with_libraries
 from harness.results.selection import Selected, parted
 
-Progress = Callable[[int, int], None]  # is called with how many are done, and of how many
+OnRecord = Callable[[int, int], None]  # is called with how many are done, and of how many
 Unreadable = Callable[[str], None]  # is called with "FILE: reason" for a record that cannot be read, or believed
+_KINDS: dict[str, type[AnyRecord]] = {kind.file_name: kind for kind in (Record, KernelRecord, TrainingRecord)}
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # bytes that the locale has no characters for
 
 
@@ -47,15 +47,18 @@ def refuse(reason: str) -> None:
 
 def load(
     sources: Sequence[str | Path],
-    progress: Progress = silent,
+    progress: OnRecord = silent,
     unreadable: Unreadable = refuse,
     selected: Selected | None = None,
+    with_accuracies: bool = False,
+    doubled: Unreadable = lambda reason: None,
 ) -> list[Result]:
-    """The results in ``sources``, of any kind and status, by start, id and size.
+    """The results in ``sources``, of any kind and status, by start, id and size; only if asked trainings to an accuracy.
 
     ``progress`` is called with how many records of a source are read. A record that cannot be read is left out if
     ``unreadable`` returns, and others can be read. A caller that passes ``selected`` checks itself what it has left, and
-    what is read of several times with the same one is read once. Raises InvalidInput for a source that does not exist, or
+    what is read of several times with the same one is read once. ``doubled`` is called with rows of tables that are there
+    twice, and count once. Raises InvalidInput for a source that does not exist, or
     whose selection leaves nothing, or a file that is not what it should be.
     """
     if not sources:
@@ -74,7 +77,8 @@ def load(
         elif selection:
             raise InvalidInput(f"'{source}': what was published has no start, tag or site to select it by")
         else:
-            results += published.results(published.read(path) if path else published.select(name.partition(":")[2]))
+            rows = published.read(path, doubled) if path else published.select(name.partition(":")[2])
+            results += published.results(rows)
     if reasons and not (results or of_all.outside):
         more = f"; {len(reasons) - 1:,} more cannot be read either" if len(reasons) > 1 else ""
         raise InvalidInput(f"{reasons[0]}{more}")
@@ -86,7 +90,8 @@ def load(
     # A run that is in two sources, such as a folder and the baseline saved from it, is one run.
     once = {(result.id, result.size) if result.measured else id(result): result for result in reversed(results)}
     results = [*reversed(once.values())]
-    return sorted([*with_libraries(trainings(results)), *with_libraries(kernels(results))], key=_order)
+    kinds = [trainings(results), kernels(results), *([accuracies(results)] if with_accuracies else [])]
+    return sorted((result for kind in kinds for result in with_libraries(kind)), key=_order)
 
 
 def _order(result: Result) -> tuple[str, str, int]:
@@ -108,22 +113,23 @@ def place(source: str) -> Path:
     return saved
 
 
-def _recorded(root: Path, progress: Progress, unreadable: Unreadable) -> list[Result]:
+def _recorded(root: Path, progress: OnRecord, unreadable: Unreadable) -> list[Result]:
     """The results of the records at or below ``root``, by file."""
     results: list[Result] = []
     systems: dict[Path, str] = {}
-    files = sorted(search(root, (Record.file_name, KernelRecord.file_name)))
+    files = sorted(search(root, [*_KINDS]))
     for done, name in enumerate(files, start=1):
         if _NO_TEXT.search(name):
             path = name.encode(errors="backslashreplace").decode()
             unreadable(f"{path}: its path is no text in this locale; set LC_ALL=C.UTF-8, or rename it")
             continue
         file = Path(name)
-        kind: type[Record | KernelRecord] = KernelRecord if file.name == KernelRecord.file_name else Record
         try:
-            its = of_record(kind.read(file, figures=True), name)
+            its = of_record(_KINDS.get(file.name, Record).read(file, figures=True), name)
         except InvalidInput as error:
             unreadable(str(error))
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+            unreadable(f"{name}: not a valid record: {error_in_one_line(error)}")
         else:
             if (folder := file.parent.parent) not in systems:
                 systems[folder] = _system(folder)
@@ -140,12 +146,17 @@ def _system(folder: Path) -> str:
 
 
 def trainings(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if not result.kernel]
+    return [result for result in results if not (result.kernel or result.epochs)]
+
+
+def accuracies(results: Sequence[Result]) -> list[Result]:
+    """The trainings to an accuracy."""
+    return [result for result in results if result.epochs]
 
 
 def with_number(results: Sequence[Result]) -> list[Result]:
     """The trainings that have a number, in img/s or as a published efficiency."""
-    return [result for result in results if result.completed and not result.kernel]
+    return [result for result in trainings(results) if result.completed]
 
 
 def kernels(results: Sequence[Result]) -> list[Result]:

@@ -49,8 +49,6 @@ class Job:
     @classmethod
     def load(cls, run_dir: Path, repeat: int, number: int) -> Job:
         spec, plan = json.loads((run_dir / SPEC).read_text()), plan_of(run_dir, repeat)
-        if "model" in plan:
-            models.announce(spec["model"], plan["model"])
         return cls(run_dir, repeat, spec, plan, plan["processes"][number])
 
     @property

@@ -39,8 +39,9 @@ def serve(
             for _ in range(ahead):
                 next(batches)
                 read += batch_size
-            begin, worked, images = time.monotonic(), processor_s(), 0
-            while time.monotonic() < begin + float(line):
+            worked, images = processor_s(), 0  # which looks at all processes of the machine, and may take a while
+            begin = time.monotonic()
+            while not images or time.monotonic() < begin + float(line):
                 next(batches)
                 images += batch_size
             read += images

@@ -11,7 +11,8 @@ the slopes between any two), which changes by more than ``LIMIT`` from the first
 later half differs by as much from that of the earlier one, as where they change at once. One slow step among many is
 neither. Steps that were waited for repeat to a few per mille, so that this is enough. Steps that were computed scatter:
 there the blocks have to rise or fall by the test of Mann and Kendall, too, with p < ``ALPHA``. Blocks make neighbours that
-resemble each other count less.
+resemble each other count less. The same holds for a change by up to twice the ``LIMIT`` of steps that were waited for, if
+neighbours differ by more than ``REPEATS``: so they do where parameters come in a new order in every step.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from statistics import fmean, median
 from typing import NamedTuple, Optional, Sequence, Tuple
 
 LIMIT = 0.02  # change of a step over what is measured, as a share
+REPEATS = 0.005  # by which neighbours differ, in the median, as a share
 ALPHA = 0.05
 BLOCKS = 10
 FEWEST = 3  # steps of which it can be told whether they trend, where they repeat as clocks do
@@ -63,6 +65,12 @@ def trends(change: float, p: float, scatters: bool) -> bool:
     return abs(change) > LIMIT and (not scatters or p < ALPHA)
 
 
+def _may_be_chance(change: float, durations_s: Sequence[float]) -> bool:
+    """Whether steps that were waited for scatter so much, and change so little, that it takes a test to tell a trend."""
+    apart = median(abs(after - before) for before, after in zip(durations_s, durations_s[1:])) / median(durations_s)
+    return len(durations_s) >= FEWEST_SCATTERED and apart > REPEATS and abs(change) <= 2 * LIMIT
+
+
 def settled(durations_s: Sequence[float], scatters: bool) -> Optional[bool]:
     """Whether warm-up may end after steps of so many seconds; None: it is too early to ask, on all workers alike."""
     count = 2 * FEWEST_SCATTERED if scatters else FEWEST + 1
@@ -78,8 +86,8 @@ def steadiness(durations_s: Sequence[float], scatters: bool) -> Steadiness:
         return Steadiness(min(1, steps - 1), None, False)
     last = max(1, min(steps // 3, steps - fewest))
     for left_out in sorted({*range(1, last, max(1, steps // BLOCKS // 2)), last}):
-        change, p = drift(durations_s[left_out:])
-        if not (still := trends(change, p, scatters)):
+        change, p = drift(rest := durations_s[left_out:])
+        if not (still := trends(change, p, scatters or _may_be_chance(change, rest))):
             break
     return Steadiness(left_out, change, still)
 

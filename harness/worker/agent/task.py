@@ -25,6 +25,7 @@ from typing import Any, Dict, List, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
+from harness.errors import signal_name
 from harness.worker import gpus, proc
 from harness.worker.agent.channel import Channel, Ended
 from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
@@ -110,7 +111,13 @@ def _attend(
         starting = False
         if asked_early:
             raise Ended(asked_early[0])
-        code = channel.wait(child, timeout_s) if channel else child.wait(timeout_s)
+        try:
+            code = channel.wait(child, timeout_s) if channel else child.wait(timeout_s)
+        except Ended:
+            code = child.poll() or 0
+            if code >= 0 or -code in ASKING:
+                raise
+            # Killed a moment ago: another rank has failed of it already, and for that the launcher ends this task.
         if code == -signal.SIGTERM:
             time.sleep(SAME_MOMENT_S)
     except subprocess.TimeoutExpired:
@@ -121,12 +128,13 @@ def _attend(
         _end(child)
         return {"how": "ended by the launcher", "asked": str(asked), "code": 143}
     finally:
+        _heed_nobody()  # how the process ended is still to be noted
         if channel:  # whatever it has forked was in its group, here without a batch system that would clear it away
             if child.returncode:
                 time.sleep(TIDYING_S)
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
     return {"how": how, "code": code}
 
 
@@ -146,15 +154,20 @@ def _bound() -> bool:
 
 
 def _end(child: subprocess.Popen[bytes], after_s: float = 0.0) -> None:
-    """Ask the process to end, wait a little, kill it. A stopped one is killed too. Nobody can end this task any more."""
-    for number in ASKING:
-        signal.signal(number, signal.SIG_IGN)
+    """Ask the process to end, wait a little, kill it. A stopped one is killed too."""
+    _heed_nobody()
     time.sleep(after_s)
     child.terminate()
     with suppress(subprocess.TimeoutExpired):
         child.wait(GRACE_S)
     child.kill()
     child.wait()
+
+
+def _heed_nobody() -> None:
+    """From here on nobody can end this task."""
+    for number in ASKING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,6 @@ class JaxTrainer(DeviceTrainer):
         # Compiled now, so that no step is longer because of it. A step's results take the place of what it was given.
         compiling = jax.jit(step, donate_argnums=0).lower(self._held, *self._shapes(), self._rate)
         self._step = compiling.compile()
-        self._forward = jax.jit(self._differentiable)
         self._add = jax.jit(shards(partial(lax.psum, axis_name=WORKERS), in_specs=P(WORKERS), out_specs=P()))
         self._infer = jax.jit(
             lambda held, images: self._model(images, held.__getitem__, held.__getitem__, training=False)[0]
@@ -93,10 +92,6 @@ class JaxTrainer(DeviceTrainer):
         """JAX's functions return before they have computed anything: a step has ended when its results are there."""
         self._held, loss = jax.block_until_ready(self._step(self._held, *next(self._batches), self._rate))
         self._losses.append(float(on_this(loss)[0]))
-
-    def forward(self) -> None:
-        """The forward pass of a step alone, with what the backward pass would need."""
-        jax.block_until_ready(self._forward(self._held, *next(self._batches)))
 
     def set_learning_rate(self, rate: float) -> None:
         self._rate = self._put(np.array(rate, np.float32), self._same)
@@ -116,21 +111,15 @@ class JaxTrainer(DeviceTrainer):
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
         self._held.update({name: self._put(value, self._shardings[name]) for name, value in values.items()})
 
-    def _differentiable(self, held: Arrays, images: Any, labels: Any) -> Tuple[jax.Array, Any, Arrays]:
-        """The mean loss of a batch, the function that makes gradients of its gradient, and the new moving averages."""
+    def _train(self, held: Arrays, images: Any, labels: Any, rate: jax.Array) -> Tuple[Arrays, jax.Array]:
+        """A step on one device's part of the batch: what is held after it, and the loss [1]."""
 
-        def loss(tensors: Arrays) -> Tuple[jax.Array, Arrays]:
+        def loss_of(tensors: Arrays) -> Tuple[jax.Array, Arrays]:
             logits, moved = self._model(images, tensors.__getitem__, held.__getitem__)
             return cross_entropy(logits, labels), moved
 
         tensors = {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
-        found: Tuple[jax.Array, Any, Arrays] = jax.vjp(loss, tensors, has_aux=True)
-        return found
-
-    def _train(self, held: Arrays, images: Any, labels: Any, rate: jax.Array) -> Tuple[Arrays, jax.Array]:
-        """A step on one device's part of the batch: what is held after it, and the loss [1]."""
-        loss, backward, moved = self._differentiable(held, images, labels)
-        (gradients,) = backward(jnp.ones_like(loss))
+        (loss, moved), gradients = jax.value_and_grad(loss_of, has_aux=True)(tensors)
         after = {**held, **moved}
         for name, change in lax.pmean(gradients, WORKERS).items():
             if decay := self._sgd.decay(name):

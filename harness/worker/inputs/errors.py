@@ -7,6 +7,14 @@ class DataError(ValueError):
     """The data set cannot be used. The message is one line and names what to mend."""
 
 
+class NoImages(DataError):
+    """There is nothing like a data set. ``why`` is that, and then comes what would be right, and what there is instead."""
+
+    def __init__(self, why: str, instead: str) -> None:
+        super().__init__(f"{why}; {instead}")
+        self.why = why
+
+
 class BadImage(DataError):
     """One image cannot be read or decoded. Carries ``path`` and ``reason`` across process borders.
 

@@ -20,13 +20,31 @@ from typing import Dict, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from harness.worker.inputs import tfrecord
-from harness.worker.inputs.errors import DataError
+from harness.worker.inputs.errors import DataError, NoImages
 from harness.worker.inputs.page_cache import Extent
 
 SUFFIXES = (".jpeg", ".jpg")  # in any case
 LAYOUT = "expected PATH/<class>/*.JPEG, PATH/train/<class>/*.JPEG, or shards PATH/train-00000-of-00016 …"
 VALIDATION = ("val", "validation")  # folders
-SHARD_NAME = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<of>\d{5})")
+SPLITS = {"train": ("train",), "validation": ("validation", "val")}  # names of their shards, and of folders with them
+NO_CLASS = ("lost+found", "@eaDir", "__MACOSX")  # folders that file systems and programs make
+# What data sets have in other layouts, by the end of its name, and what would work.
+_OTHERS = (
+    (r"\.gz|\.zip|\.zst", "compressed files", "unpack them"),
+    (r"\.tar", "tar files", "write their images into a folder for each class"),
+    (
+        r"\.tfrecord.*",
+        "shards with other names, and often other keys",
+        "write shards of ours from the images they came from",
+    ),
+    (r"\.rec", "files of MXNet's RecordIO", "unpack them into a folder for each class"),
+    (r"\.mdb", "files of an LMDB", "unpack it into a folder for each class"),
+    (r"\.parquet|\.arrow", "tables", "write their images into a folder for each class"),
+    (r"\.png|\.bmp|\.gif|\.webp|\.ppm", "images that are not JPEG", "convert them to JPEG"),
+    (r"\.jpe?g", "JPEGs that are in no folder of a class, or one too deep", "move them to PATH/train/<class>/"),
+)
+SHARD_NAME = re.compile(r"(?P<split>[^.]+)-(?P<number>\d{5})-of-(?P<of>\d{5})")
+FOLDERS = 500  # that are looked at to say what there is in place of a data set
 THREADS = 32  # that read records' headers: they wait for the file system, not for the processor
 
 
@@ -148,29 +166,37 @@ def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
         raise DataError(
             f"no validation images in {root}; expected PATH/train/<class>/*.JPEG and PATH/val/<class>/*.JPEG"
         )
-    return labelled_as(scan(root, num_classes), scan(validation, num_classes))
+    return labelled_as(scan(root, num_classes), scan(validation, num_classes, every=False))
 
 
 # --- folders of images -------------------------------------------------------------------------------------------------
 
 
-def scan(path: Union[str, Path], num_classes: int = 1001) -> ImageIndex:
+def scan(path: Union[str, Path], num_classes: int = 1001, every: bool = True) -> ImageIndex:
     """List ``path/<class>/*.JPEG``, or ``path/train/<class>/*.JPEG`` where train/ exists. Raises DataError.
 
     Classes are the folders that hold an image, sorted by name; a class's label is its position + 1. Hidden files and
-    folders are passed over.
+    folders are passed over, and what holds other files. ``every`` class has to have images.
     """
     root = _folder(path)
     root = root / "train" if (root / "train").is_dir() else root
     try:
-        folders = _names(root, folders=True)
-        classes = {name: images for name in folders if (images := _names(root / name, folders=False))}
+        folders = names_in(root, folders=True)
+        classes = {name: images for name in folders if (images := names_in(root / name, folders=False))}
     except OSError as error:
         raise DataError(f"cannot list {error.filename}: {error.strerror}") from error
     if not folders:
-        raise DataError(f"no class folders in {root}; {LAYOUT}")
+        raise NoImages(f"no class folders in {root}", f"{LAYOUT}{instead(root)}")
     if not classes:
-        raise DataError(f"no images (*.JPEG, *.jpg, *.jpeg) in the {len(folders)} folders of {root}; {LAYOUT}")
+        why = f"no images (*.JPEG, *.jpg, *.jpeg) in the {len(folders)} folders of {root}"
+        raise NoImages(why, f"{LAYOUT}{instead(root)}")
+    without = [name for name in folders if every and name not in classes]
+    if empty := [name for name in without if not any((root / name).iterdir())]:
+        of = f"{len(empty)} of {len(folders)} folders"
+        raise DataError(f"{root}/{empty[0]} is empty ({of}): fill it or remove it, for classes are counted")
+    packed = sorted(file.name for file in root.glob("n[0-9]*.tar") if file.stem not in classes)
+    if packed:
+        raise DataError(f"{root}/{packed[0]} is not unpacked, beside a folder of {next(iter(classes))}")
     if len(classes) >= num_classes:
         raise DataError(
             f"{root} holds {len(classes)} classes, but a model of {num_classes} classes takes {num_classes - 1} "
@@ -201,7 +227,7 @@ def _folder(path: Union[str, Path]) -> Path:
     return root
 
 
-def _names(folder: Path, folders: bool) -> List[str]:
+def names_in(folder: Path, folders: bool) -> List[str]:
     """The sorted names of a folder's folders, or of its images."""
     # scandir learns an entry's type from the listing itself; is_file() on a Path would stat every image.
     with os.scandir(folder) as entries:
@@ -209,6 +235,7 @@ def _names(folder: Path, folders: bool) -> List[str]:
             entry.name
             for entry in entries
             if not entry.name.startswith(".")
+            and entry.name not in NO_CLASS
             and (entry.is_dir() if folders else entry.name.lower().endswith(SUFFIXES) and entry.is_file())
         )
 
@@ -225,14 +252,43 @@ def offsets_file(split: str) -> str:
 
 
 def holds_shards(root: Path) -> bool:
-    matches = (SHARD_NAME.fullmatch(file.name) for file in root.iterdir())
-    return any(match["split"] in ("train", "validation") for match in matches if match)
+    return any(_present(root, split)[1] for split in SPLITS)
 
 
-def _shards(root: Path, split: str) -> ShardIndex:
+def _present(root: Path, split: str) -> Tuple[Path, Dict[str, int], str]:
+    """The folder with the shards of a split, in ``root`` or below, their numbers by name, and what the split is called."""
+    for folder in (root, *(root / name for name in SPLITS[split])):
+        matches = [SHARD_NAME.fullmatch(file.name) for file in folder.iterdir()] if folder.is_dir() else []
+        for name in SPLITS[split]:
+            present = {match[0]: int(match["of"]) for match in matches if match and match["split"] == name}
+            if present:
+                return folder, present, name
+    return root, {}, split
+
+
+def instead(root: Path) -> str:
+    """What there is at ``root`` in place of a data set, and what would work: a clause, "" where nothing is known."""
+    found: Dict[str, List[str]] = {}
+    for number, (place, folders, files) in enumerate(os.walk(root)):
+        if number == FOLDERS:
+            break
+        below = Path(place).relative_to(root)
+        folders[:] = sorted(folders)[:10] if len(below.parts) < 4 else []
+        if below.parts and "train" in folders and next(Path(place, "train").glob("*/*"), None):
+            return f"; there is a folder train/ in {below}: give {root / below}"
+        for name in sorted(files)[:100]:
+            kind = next((kind for kind, *_ in _OTHERS if re.search(f"({kind})$", name, re.IGNORECASE)), None)
+            if kind:
+                found.setdefault(kind, []).append(str(below / name))
+    for kind, what, advice in _OTHERS:
+        if kind in found:
+            return f"; there are {what}, such as {found[kind][0]}: {advice}"
+    return ""
+
+
+def _shards(path: Path, split: str) -> ShardIndex:
     """The records of a split's shards. Their lengths are in ``SPLIT.npz`` where that fits the files, else in headers."""
-    matches = {file.name: SHARD_NAME.fullmatch(file.name) for file in root.iterdir()}
-    present = {name: int(match["of"]) for name, match in matches.items() if match and match["split"] == split}
+    root, present, split = _present(path, split)
     if not present:
         raise DataError(f"no {split} shards in {root}; expected {name_of(split, 0, 16)} and so on")
     total = max(present.values())
@@ -250,8 +306,10 @@ def _shards(root: Path, split: str) -> ShardIndex:
             shards = list(pool.map(lambda name: [length for _, length in tfrecord.scan(str(root / name))], names))
         records = (np.array(list(map(len, shards)), np.int64), np.array(list(chain(*shards)), np.int64))
     counts, lengths = records
-    if not len(lengths):
-        raise DataError(f"the {len(names)} {split} shards in {root} hold no record")
+    if empty := [name for name, count in zip(names, counts) if not count]:
+        raise DataError(
+            f"{root / empty[0]} holds no record, as {len(empty)} of {len(names)} shards: write the set again"
+        )
     return ShardIndex(str(root), names, counts, lengths)
 
 

@@ -84,7 +84,9 @@ def header_length(header: bytes, path: str, offset: int) -> int:
         raise BadShard(path, offset, "the file is cut short in a record's length")
     length, stored = HEADER.unpack(header)
     if masked(crc32c(header[: LENGTH.size])) != stored:
-        raise BadShard(path, offset, "no TFRecord starts here: the checksum of its length is wrong")
+        compressed = header.startswith(b"\x1f\x8b") and not offset
+        why = "the file is compressed with gzip: unpack it" if compressed else "the checksum of its length is wrong"
+        raise BadShard(path, offset, f"no TFRecord starts here: {why}")
     return int(length)
 
 

@@ -10,6 +10,7 @@ MPI and OpenMP threads in whatever state they are. So the trainer's main module 
 
 from __future__ import annotations
 
+import tempfile
 from io import BytesIO
 from multiprocessing import get_context, util
 from typing import IO, Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
@@ -29,6 +30,7 @@ from harness.worker.inputs.page_cache import Extent
 from harness.worker.process import end_with_parent
 
 Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
+LONGEST_TMPDIR = 70  # characters, of the 107 that the address of a socket may have (unix(7))
 
 
 class BatchRequest(NamedTuple):
@@ -54,6 +56,8 @@ def batches(reading: ReadingOrder, pinned: bool = False) -> Batches:
     processes: Dict[str, Any] = {}
     if reading.decoders:
         context = get_context("forkserver")
+        if len(tempfile.gettempdir()) > LONGEST_TMPDIR:
+            tempfile.tempdir = "/tmp"  # noqa: S108 - where all machines have room for sockets
         util.get_temp_dir()  # now, so that decoders put their sockets there too (see ``remove_sockets``)
         # Import the slow packages once, not once per process. Not this module: before Python 3.13 a fork server does not
         # run the main module first, which is what makes this package importable.
