@@ -5,12 +5,11 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas
 
@@ -22,6 +21,7 @@ from harness.core.plan import LaunchPlan
 from harness.core.spec import KernelSizes
 from harness.core.subject import TRAINING, Subject
 from harness.core.validation import checked
+from harness.core.written import numbers, servers, share, understood
 from harness.errors import InvalidInput
 from harness.prediction import forecast
 from harness.prediction.basis import asked
@@ -32,39 +32,39 @@ from harness.results import sources
 from harness.results.result import Result
 from harness.results.selection import Selected, at_time
 from harness.running import rates, sides
-from harness.running.prepare import Place, site_of_runs
+from harness.running.prepare import Place, place_of_runs
 from harness.running.request import Outcome, carry_out
-from harness.sites import config
-from harness.sites import site as sites
 
 # Options that say where, and then those of `harness run` that no function has.
 OF_PLACE = ("environ", "account", "time_limit", "jobs", "hosts", "port", "environment", "tag", "force")
-OF_COMMAND = {"preflight", "compare_synthetic", "job_option", "no_wait", "no_submit", "dry_run", "json", "quiet", "all"}
+OF_COMMAND = {"preflight", "job_option", "no_wait", "no_submit", "dry_run", "json", "quiet"}
 
 
 def run(
     backend: str | Sequence[str],
     *,
-    nodes: int | Sequence[int] = 1,
+    nodes: int | str | Sequence[int] = 1,
     site: str | None = None,
     output: str | Path | None = None,
     **fields: object,
 ) -> pandas.DataFrame:
     """Measure a backend on a number of nodes, or several of both with their repeats in turn: ``harness run``.
 
-    A ``backend`` may have its framework and its transport, as in ``"horovod:torch:gloo"``; ``"all"`` is every one. With
-    several libraries of ``mpi``, what goes over MPI is measured under each. ``fields`` are the other options of ``harness
-    run`` with ``_`` for ``-``, such as ``model="resnet50"``, ``batch_size=8``, ``transport="mpi"``, ``ps=2``. Those that
-    say where are ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``, ``port``, ``environment`` and ``force``;
-    the records keep the ``tag``. Without a ``site`` it is the one that the command would take (``HARNESS_SITE``, your
-    config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an ``output`` or an ``account``
-    your config's count. Where there is a batch system it waits for the jobs.
+    A ``backend`` may have its framework and its transport, as in ``"horovod:torch:gloo"``; ``"all"`` is every one.
+    ``nodes`` are a number, several, or what the command takes, as in ``"1..128"``. With several libraries of ``mpi``,
+    what goes over MPI is measured under each. ``fields`` are the other options of ``harness run`` with ``_`` for
+    ``-``, such as ``model="resnet50"``, ``batch_size=8``, ``transport="mpi"``, ``ps=2``. Those that say where are
+    ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``, ``port``, ``environment`` and ``force``; the
+    records keep the ``tag``. Without a ``site`` it is the one that the command would take (``HARNESS_SITE``, your
+    config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an ``output`` or an
+    ``account`` your config's count. Where there is a batch system it waits for the jobs.
 
     Returns one row per repeat: the columns ``backend``, ``framework``, ``transport``, ``model``, ``nodes``, ``workers``,
     ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
     ``record`` (the path of the record that holds it).
     """
-    outcome = _measured(TRAINING, site, output, fields | {"backend": backend, "nodes": _sizes(nodes)})
+    counts_of_nodes = understood(f"nodes={nodes!r}", nodes, numbers)
+    outcome = _measured(TRAINING, site, output, fields | {"backend": backend, "nodes": counts_of_nodes})
     rows = []
     for planned, record in zip(outcome.runs, outcome.records, strict=True):
         assert isinstance(record, Record) and record.derived
@@ -80,7 +80,7 @@ def kernel(
     name: str,
     backend: str | Sequence[str],
     *,
-    nodes: int | Sequence[int] = 1,
+    nodes: int | str | Sequence[int] = 1,
     sizes: Sequence[int] | None = None,
     site: str | None = None,
     output: str | Path | None = None,
@@ -92,7 +92,8 @@ def kernel(
     else is as in ``run``. Returns one row per size of each run, as ``load_kernels`` does.
     """
     subject = Subject(KernelSizes.of(name, sizes))
-    outcome = _measured(subject, site, output, fields | {"backend": backend, "nodes": _sizes(nodes)})
+    counts_of_nodes = understood(f"nodes={nodes!r}", nodes, numbers)
+    outcome = _measured(subject, site, output, fields | {"backend": backend, "nodes": counts_of_nodes})
     return load_kernels(*(planned.record_file for planned in outcome.runs))
 
 
@@ -189,10 +190,8 @@ def load_kernels(*results: str | Path, status: Status | None = "completed") -> p
     return frames.kernels([result for result in _loaded(*results) if status in (None, result.status)])
 
 
-def compare(
-    old: str | Path | pandas.DataFrame, new: str | Path | pandas.DataFrame, *, threshold: float = regression.THRESHOLD
-) -> pandas.DataFrame:
-    """Did it get slower? ``harness regression``. ``old`` and ``new`` are results, or what ``load(..., status=None)`` gave.
+def compare(old: str | Path, new: str | Path, *, threshold: float = regression.THRESHOLD) -> pandas.DataFrame:
+    """Did it get slower? ``harness regression``. ``old`` and ``new`` are results as in ``load``.
 
     Returns one row per pair of equal measurements, of trainings and of each size of a kernel, the worst first:
     ``measurement``, ``verdict`` (such as "slower"), ``change`` (NEW / OLD − 1 of the rate) with its 95 % interval ``low``
@@ -200,16 +199,12 @@ def compare(
     ``old_repeats``, ``new_repeats``, ``reason`` where nothing could be judged, and ``work``: whether the losses of both
     are of the "same work".
     """
+    rule = regression.Rule(threshold=understood(f"threshold={threshold!r}", threshold, partial(share, zero=True)))
     now = datetime.now(UTC)  # of both, so that windows that meet leave no gap
     selected = Selected()  # both may be of one folder, which is read once
-    before, after = (
-        frames.results_of(side)
-        if isinstance(side, pandas.DataFrame)
-        else sources.load([at_time(str(side), now)], selected=selected)
-        for side in (old, new)
-    )
+    before, after = (sources.load([at_time(str(side), now)], selected=selected) for side in (old, new))
     selected.check()
-    found = regression.compare(before, after, regression.Rule(threshold=_share("threshold", threshold, zero=True)))
+    found = regression.compare(before, after, rule)
     rows = []
     for pair in found.pairs:
         low, high = pair.judgement.ci95 or (None, None)
@@ -228,39 +223,36 @@ def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
     The ``answer`` is a few words; ``comparisons`` hold each contender with its sizes, ratios and intervals. A ratio within
     1 ± ``margin`` counts as no difference.
     """
-    return verdicts.verdict(sources.trainings(_loaded(*results)), _share("margin", margin))
+    return verdicts.verdict(sources.trainings(_loaded(*results)), understood(f"margin={margin!r}", margin, share))
 
 
 def predict(
     backend: str,
     *,
-    nodes: int | Sequence[int],
-    ps: int | Literal["best"] | None = None,
+    nodes: int | str | Sequence[int],
+    ps: int | str | Sequence[int] | None = None,
     site: str | None = None,
     results: Sequence[str | Path] | None = None,
     single: float | str | Path | None = None,
     network: float | str | Path | None = None,
-    throughput: float | None = None,
     **fields: object,
 ) -> pandas.DataFrame:
     """Predict throughput on so many ``nodes``: ``harness predict``.
 
     Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker, or its
-    record) with the ``network`` (its line rate in bytes/s, or what ``harness kernel network`` has measured) or the
-    ``throughput`` of a node (bytes/s). ``ps`` is the number of parameter servers, by default the best one. ``fields`` are
-    ``model``, ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device`` and the backend's own
-    options; the first four and ``device`` are by default those of the results.
+    record) with the ``network`` (its line rate in bytes/s, or what ``harness kernel network`` has measured). ``ps`` are
+    numbers of parameter servers, by default the best one. ``fields`` are ``model``, ``batch_size``, ``image_size``,
+    ``devices_per_node``, ``transport``, ``device`` and the backend's own options; the first four and ``device`` are by
+    default those of the results.
 
     Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread),
     ``efficiency``, relative to one worker, ``two_lines_s``, the step by the simplest law, and ``extrapolates``, which says
     what is far beyond the measurements ("" if nothing is).
     """
-    sizes = _sizes(nodes)
-    if not (ps is None or ps == "best" or isinstance(ps, Integral)):
-        raise InvalidInput(f"ps={ps!r}: must be a whole number or 'best'")
-    counts = None if ps is None or isinstance(ps, str) else [ps]
-    given = {"site": site, "sources": results, "single": single, "network": network, "throughput": throughput}
+    sizes = understood(f"nodes={nodes!r}", nodes, numbers)
+    counts = None if ps is None else understood(f"ps={ps!r}", ps, servers)
+    given = {"site": site, "sources": results, "single": single, "network": network}
     TRAINING.check(fields)
     described = {"backend": backend} | fields
     what, basis = asked(lambda more: TRAINING.spec(more | described), fields | given, lambda names: _loaded(*names))
@@ -268,23 +260,6 @@ def predict(
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     columns += ["two_lines_s", "extrapolates"]
     return pandas.DataFrame(predictions, columns=columns)
-
-
-def _sizes(nodes: int | Sequence[int]) -> list[int]:
-    """One number of nodes or several. Raises InvalidInput for none, and for what is no whole number."""
-    sizes = list(nodes) if isinstance(nodes, Iterable) else [nodes]
-    if not sizes or not all(isinstance(size, Integral) for size in sizes):  # NumPy's numbers are Integral, too
-        raise InvalidInput(f"nodes={nodes!r}: must be a whole number, or several")
-    return [int(size) for size in sizes]
-
-
-def _share(name: str, value: float, zero: bool = False) -> float:
-    """``value`` as it is. Raises InvalidInput unless it is above 0 (or ``zero``), and below 1."""
-    if not isinstance(value, int | float) or not 0 <= value < 1 or not (value or zero):
-        raise InvalidInput(
-            f"{name}={value!r}: must be a share such as 0.05, {'0 or more' if zero else 'above 0'} and below 1"
-        )
-    return value
 
 
 def _by_field(given: Mapping[str, object]) -> dict[str, Any]:
@@ -309,12 +284,8 @@ def _place(
         raise InvalidInput(f"'{strange[0]}' is an option of the command `harness run` only, not of Python's functions")
     given = {name: options.pop(name) for name in OF_PLACE if name in options}
     given |= {name: Path(given[name]) for name in ("hosts", "environment") if given.get(name) is not None}
-    name = site_of_runs(site, None, partial(print, file=sys.stderr))
-    defaults = config.read()
-    if name and "account" in defaults and sites.find(name).queued:
-        given.setdefault("account", str(defaults["account"]))
-    folder = config.output(defaults) if output is None else Path(output)
-    return Place(site=name, output=folder, dry_run=dry_run, **given), options
+    given |= {"output": None if output is None else Path(output), "dry_run": dry_run}
+    return place_of_runs(site, None, partial(print, file=sys.stderr), **given), options
 
 
 def _measured(subject: Subject, site: str | None, output: str | Path | None, fields: dict[str, object]) -> Outcome:

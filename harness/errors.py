@@ -1,8 +1,17 @@
 """The two ways a command can go wrong, each with the exit code that scripts rely on."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` of 9; most real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def error_in_one_line(error: BaseException) -> str:

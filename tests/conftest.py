@@ -256,7 +256,7 @@ Harness = Callable[..., Finished]
 
 
 # Commands that start processes and handle signals, unless they only show what they would do.
-STARTING = ("run", "train", "study", "kernel", "split", "env", "data", "launch", "ab")
+STARTING = ("run", "train", "study", "kernel", "env", "data", "launch", "ab")
 
 
 @pytest.fixture

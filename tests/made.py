@@ -3,8 +3,6 @@
 The times in them are made up, so nothing that measures is tested with these.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

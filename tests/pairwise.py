@@ -5,8 +5,6 @@ and implications for software testing", IEEE TSE 30(6), 2004), so that the choic
 in a fraction of the time.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

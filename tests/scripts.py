@@ -1,7 +1,5 @@
 """The scripts of this repository, as modules."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from types import ModuleType

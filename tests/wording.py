@@ -8,8 +8,6 @@ stands at the left margin, and its answer below it, indented by four blanks. A b
 writes today's answer wherever another one or none stands. Such a test fails all the same: only a reviewed answer passes.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -63,40 +63,34 @@ class ParameterServerOptions(ServerOptions):
         "in which order parameters come: forward: as layers need them; none: in no order, as TensorFlow asks by itself "
         "(torch_parameter_server: in one drawn from --seed)",
     )
-    window: int | str = of_training(
-        WINDOW, "with --order forward: how much is asked of a server at once, a size or a number of pieces"
-    )
+    window: str = of_training(WINDOW, "with --order forward: how much is asked of a server at once")
 
-    @field_validator("window", mode="before")
+    @field_validator("window")
     @classmethod
-    def _is_number_or_size(cls, value: Any, info: ValidationInfo) -> int | str:
+    def _is_for_an_order(cls, value: str, info: ValidationInfo) -> str:
         if info.data.get("order") == "none" and value != WINDOW:
             raise ValueError("is for --order forward")
-        if not (text := str(value)).isdecimal():
-            return cls._is_size(text)
-        if not int(text):
-            raise ValueError("must be at least 1 piece, or a size such as 2MiB")
-        return int(text)
+        return cls._is_size(value)
 
 
-def asked_after(pieces: Sequence[Piece], window: int | str, bytes_scale: float = 1.0) -> list[int | None]:
+def asked_after(pieces: Sequence[Piece], window: str, bytes_scale: float = 1.0) -> list[int | None]:
     """For each piece, the number of the one that must have come before it is asked for; None: it is asked for at once.
 
-    Of each server as much is under way as the ``window`` has room for, or one piece: so many pieces, or so many bytes. In
-    bytes an early layer's little does not share the link with much of a late one.
+    Of each server as many bytes are under way as the ``window`` has room for, or one piece: so an early layer's little does
+    not share the link with much of a late one.
     """
-    room = window if isinstance(window, int) else int(parse_size(window) * bytes_scale)
+    room = int(parse_size(window) * bytes_scale)
     under_way: dict[int, deque[tuple[int, int]]] = defaultdict(deque)
     taken: Counter[int] = Counter()
     come: dict[int, int] = {}
     after = []
     for number, piece in enumerate(pieces):
-        size, others = 1 if isinstance(window, int) else piece.bytes, under_way[piece.ps]
-        taken[piece.ps] += size
+        others = under_way[piece.ps]
+        taken[piece.ps] += piece.bytes
         while others and taken[piece.ps] > room:
             come[piece.ps], freed = others.popleft()
             taken[piece.ps] -= freed
-        others.append((number, size))
+        others.append((number, piece.bytes))
         after.append(come.get(piece.ps))
     return after
 

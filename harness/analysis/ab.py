@@ -23,12 +23,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from harness.analysis.ratios import LEVEL, MOST_REPEATS, Interval, Sample, pooled_variance, turn_factor
+from harness.analysis.ratios import LEVEL, MOST_REPEATS, ROUNDED, Interval, Sample, pooled_variance, turn_factor
 
 POWER = 0.9
 _CELLS = 1024  # of equal probability, for u
 
-Answer = Literal["A is faster", "B is faster", "no difference", "undecided"]
+PairAnswer = Literal["A is faster", "B is faster", "no difference", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class PairedVerdict:
 
     DERIVED: ClassVar = ("matters", "slower", "repeats_for_difference")
 
-    answer: Answer
+    answer: PairAnswer
     a: Sample
     b: Sample
     difference: float
@@ -93,6 +93,12 @@ class PairedVerdict:
     jobs: int
     units: int | None = None
     together: int = 1
+
+    @property
+    def scatters(self) -> bool:
+        """False where all differences are equal, as no measurements are: the interval has no width, and decides nothing."""
+        low, high = self.ci95
+        return high / low - 1 > ROUNDED
 
     @property
     def matters(self) -> bool:
@@ -136,11 +142,13 @@ def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> PairedV
         return quantile * factor * max(deviation, 1e-14) / math.sqrt(units)
 
     low, high = math.exp(shift - half(len(pairs))), math.exp(shift + half(len(pairs)))
-    answer: Answer = "no difference" if _largest((low, high)) <= difference else "undecided"
-    if not low <= 1 <= high:
+    answer: PairAnswer = "no difference" if _largest((low, high)) <= difference else "undecided"
+    if deviation <= ROUNDED:
+        answer = "undecided"
+    elif not low <= 1 <= high:
         answer = "A is faster" if high < 1 else "B is faster"
     units = None
-    if answer == "undecided":
+    if answer == "undecided" and deviation > ROUNDED:
         width = max(abs(shift), math.log1p(difference) - abs(shift))
         units = next((each for each in range(2, MOST_REPEATS + 1) if half(each) <= width), None)
     return PairedVerdict(answer, a, b, difference, math.exp(shift), (low, high), noise, jobs, units, together)

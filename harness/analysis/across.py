@@ -5,8 +5,6 @@ is matched is what defines the training and its size (``MATCHED``), as far as it
 else may differ, and is said.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

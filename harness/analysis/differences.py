@@ -5,32 +5,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from harness import kernels
 from harness.core.text import plural
 from harness.records.kernel import size_text
 
-NOTHING = "nothing that the records hold differs"
+NOTHING, NONE = "nothing that the records hold differs", "none"
 _NAMES = 6  # nodes that are named; a run on 512 nodes has too many to read
 
 # The first suspects when throughput differs: the hardware, what computes, what is below it, and what is next to it.
 _ORDER = [
     re.compile(pattern)
     for pattern in (
-        r"site",
-        r"machine (cpu|gpu (name|throttled by)|architecture|cores|usable_cores)",
-        r"package (tensorflow|tensorflow[-_](cpu|gpu|intel)|torch|horovod|caffe2?|jax|keras)",
-        r"machine gpu driver",
-        r"machine kernel",
-        r"machine os",
-        r"gradients",
-        r"(warm-up|measured) steps|dilation",
+        r"site|machine (cpu|gpu (name|throttled by)|architecture|cores|usable_cores)",
+        r"package (tensorflow|torch|horovod|caffe2?|jax|keras)([-_].*)?",
+        r"machine .*|gradients|(warm-up|measured) steps|dilation",
         r"package (mpi|mpich|openmpi|nccl|nvidia|cuda|cudnn|numpy|intel|mkl|onednn|grpcio|gloo|ucx|libfabric).*",
-        r"python",
-        r"harness",
-        r"package .*",
-        r"machine .*",
+        r"package .*|python|harness",
         r"variable .*",
         r".*",
     )
@@ -41,7 +31,7 @@ _ALWAYS = ("backend", "framework", "transport", "model", "kernel", "size", "node
 # What a spec gets from its machine unless told: an upgrade changes it without anybody's wish.
 _FROM_THE_MACHINE = {"threads", "data_threads", "data"}
 _ALIKE = ("backend", "kernel")  # specs that differ in these are not similar
-Environment = Mapping[str, str]
+RunFacts = Mapping[str, str]
 _COMPARED = 200  # specs without a partner for which the closest one is looked up, on either side
 
 
@@ -63,7 +53,7 @@ class Difference:
         return f"{self.name} {self.old or 'none'} → {self.new or 'none'}"
 
 
-def environments(old: Sequence[Environment], new: Sequence[Environment]) -> tuple[Difference, ...]:
+def environments(old: Sequence[RunFacts], new: Sequence[RunFacts]) -> tuple[Difference, ...]:
     """What differs between the environments of two groups of runs.
 
     Most relevant first. For ``nodes`` only those are told that the other side did not use. A whole group of names that one
@@ -85,7 +75,7 @@ def environments(old: Sequence[Environment], new: Sequence[Environment]) -> tupl
     return tuple(differences)
 
 
-def _values(environments: Sequence[Environment]) -> dict[str, set[str]]:
+def _values(environments: Sequence[RunFacts]) -> dict[str, set[str]]:
     values: dict[str, set[str]] = {}
     for environment in environments:
         for name, value in environment.items():
@@ -136,7 +126,7 @@ def _flat(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    return "none" if value is None else str(value)
+    return NONE if value is None else str(value)
 
 
 def closest(specs: Mapping[str, Mapping[str, object]], others: Iterable[Mapping[str, object]]) -> dict[str, str]:
@@ -145,19 +135,19 @@ def closest(specs: Mapping[str, Mapping[str, object]], others: Iterable[Mapping[
     A field that a spec gets from its machine counts less than one that somebody chose. Another backend is not similar, nor
     is another kernel.
     """
-    parsed = [*map(_flat, others)]
-    if not specs or not parsed:
-        return {}
-    names = sorted({name for spec in parsed for name in spec})
-    table = np.array([[str(spec.get(name)) for name in names] for spec in parsed])
-    weights = np.array([1 if name in _FROM_THE_MACHINE else 1000 if name in _ALIKE else 10 for name in names])
-    differences = {}
+
+    def changed(own: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+        both = ((name, own.get(name, NONE), other.get(name, NONE)) for name in {**own, **other})
+        return {name: f"{name} {here} → {there}" for name, here, there in both if here != there}
+
+    def distance(changes: Mapping[str, str]) -> int:
+        return sum(1 if name in _FROM_THE_MACHINE else 10 for name in changes)
+
+    known = [{name: _shown(value) for name, value in _flat(spec).items()} for spec in others]
+    nearest = {}
     for text, spec in [*specs.items()][:_COMPARED]:
-        own = _flat(spec)
-        mine = np.array([str(own.get(name)) for name in names])
-        nearest = parsed[int(((table != mine) @ weights).argmin())]
-        if all(nearest.get(name) == own.get(name) for name in _ALIKE):
-            changed = [name for name in {**own, **nearest} if str(own.get(name)) != str(nearest.get(name))]
-            pairs = [f"{name} {_shown(own.get(name))} → {_shown(nearest.get(name))}" for name in changed]
-            differences[text] = ", ".join(pairs)
-    return differences
+        own = {name: _shown(value) for name, value in _flat(spec).items()}
+        similar = (changed(own, other) for other in known if all(own.get(name) == other.get(name) for name in _ALIKE))
+        if changes := min(similar, key=distance, default=None):
+            nearest[text] = ", ".join(changes.values())
+    return nearest

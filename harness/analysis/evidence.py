@@ -1,6 +1,5 @@
-"""What a record says of its traffic and its input: bytes per server, waits for images, and what reading them costs."""
+"""What a record says of its traffic and its input: bytes per server, and waits for images."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -50,20 +49,6 @@ class InputWait:
     rank: int
 
 
-@dataclass(frozen=True)
-class IoOverhead:
-    """(synthetic − real) / synthetic in img/s, as the 2017 report defines it, with a 95 % confidence interval.
-
-    ``interval`` is None with a single repeat. A step takes ``longer_s`` longer with real images; ``wait`` tells what of it
-    is waiting. The rest is what decoding takes from the processor, the memory and the network while the training computes.
-    """
-
-    overhead: float
-    interval: tuple[float, float] | None
-    longer_s: float
-    wait: InputWait | None
-
-
 def input_wait(repeats: Sequence[Repeat]) -> InputWait | None:
     """What a run waited for its images; None when its workers did not tell, or all images are synthetic."""
     # For each step the longest wait of any rank; none where not all ranks tell.
@@ -76,25 +61,3 @@ def input_wait(repeats: Sequence[Repeat]) -> InputWait | None:
         max(rank.marks_s[-1] for rank in repeat.ranks) / (len(repeat.ranks[0].marks_s) - 1) for repeat in repeats
     )
     return InputWait(per_step_s, per_step_s / steps_s, ranks.index(max(ranks)))
-
-
-def io_overhead(real: Record, synthetic: Record) -> IoOverhead:
-    """What ``real`` has lost against ``synthetic``, two completed runs whose repeats took turns.
-
-    The interval is that of a ratio of means of pairs (Cochran, Sampling Techniques, 3rd ed., 6.4), because what the machine
-    does besides hits both runs of a round alike.
-    """
-    assert real.derived and synthetic.derived
-    ours, theirs = real.derived.img_per_s, synthetic.derived.img_per_s
-    overhead = (theirs.mean - ours.mean) / theirs.mean
-    interval = None
-    if (pairs := len(ours.values)) > 1 and pairs == len(theirs.values):
-        from scipy.special import stdtrit  # the t quantile; scipy.stats takes ten times as long to import
-
-        rests = [value - (1 - overhead) * other for value, other in zip(ours.values, theirs.values, strict=True)]
-        error = math.sqrt(sum(rest**2 for rest in rests) / (pairs - 1) / pairs) / theirs.mean
-        half = float(stdtrit(pairs - 1, 0.975)) * error
-        interval = (overhead - half, overhead + half)
-    steps_s = [fmean(real.spec.global_batch / value for value in side.values) for side in (ours, theirs)]
-    longer_s = steps_s[0] - steps_s[1]
-    return IoOverhead(overhead, interval, longer_s, input_wait(real.repeats))

@@ -1,4 +1,4 @@
-"""Which way of distributing is fastest at each size, by how much, how sure and at what cost; and which scales best.
+"""Which way of distributing is fastest at each size, by how much and how sure; and which scales best.
 
 A *race* is what was measured like for like: system, model, data, device, precision, image size, per-device batch and
 devices per node are equal, and nothing is another training. Contenders are told apart by backend, framework, software,
@@ -9,8 +9,6 @@ That the best one of several is better than all others is claimed if it differs 
 population the best?"; Hung and Fithian 2019, "Rank verification for exponential families").
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,7 +18,7 @@ from typing import ClassVar
 
 from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Ratio
-from harness.analysis.scaling import Curve, CurvePoint, Facets
+from harness.analysis.scaling import Curve, CurvePoint, SharedFacets
 from harness.analysis.verdict import MARGIN
 from harness.results.result import LENGTH, Result
 
@@ -32,16 +30,9 @@ TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "d
 class Standing:
     """A contender at one size, and the ratio of the best contender's figure to its own. ``facets`` are its curve's."""
 
-    DERIVED: ClassVar = ("node_hours",)
-
-    facets: Facets
+    facets: SharedFacets
     point: CurvePoint
     ratio: Ratio
-
-    @property
-    def node_hours(self) -> float:
-        """Node-hours that a million images take; NaN where the number of nodes is not known."""
-        return (self.point.nodes or math.nan) * 1e6 / self.point.img_per_s / 3600
 
 
 @dataclass(frozen=True)

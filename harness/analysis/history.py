@@ -17,8 +17,6 @@ in the middle of 30 runs is found in more than 99 %, and in 98 % within two runs
 ``tests/unit/test_history.py``.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

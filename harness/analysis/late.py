@@ -2,8 +2,6 @@
 others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean, median

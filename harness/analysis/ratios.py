@@ -20,9 +20,12 @@ from functools import cached_property, lru_cache
 from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
+import numpy as np
+
 from harness.records.record import ALONE
 
 LEVEL = 0.95
+ROUNDED = 1e-12  # relative deviation below which figures are equal, which no measurement gives
 MOST_REPEATS = 1000  # that anybody would want to make
 EQUAL_NUMBERS, UNEQUAL_NUMBERS = 0.7, 0.25  # of the estimated degrees of freedom beyond the fewest (``satterthwaite``)
 TRUST = 1.5  # by which the scatter of other contenders may divide a probability, at most (``ratio``)
@@ -34,13 +37,20 @@ Interval = tuple[float, float]
 class Sample:
     """Throughputs (img/s) of one configuration in fresh processes, and the job of each. Without jobs each is a job.
 
-    Published ones may be known by their mean only. In the jobs so many runs took ``turns``.
+    Published ones may be known by their mean, and by the ``published`` deviation of so many runs. In the jobs so many runs
+    took ``turns``.
     """
 
     mean: float
     values: tuple[float, ...] = ()
     jobs: tuple[str, ...] = ()
     turns: int = 2
+    published: tuple[float, int] | None = None
+
+    @classmethod
+    def of_publication(cls, mean: float, deviation: float, runs: int) -> Sample:
+        """A mean without its values. A deviation (NaN: none) of an unknown number of runs, 0, is of two at least."""
+        return cls(mean, published=(deviation, runs or 2) if deviation > 0 and runs != 1 else None)
 
     @classmethod
     def of(cls, values: Sequence[float], jobs: Sequence[str], turns: int = 2) -> Sample:
@@ -69,8 +79,15 @@ class Sample:
         return math.sqrt(sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
     @property
+    def size(self) -> int:
+        """The number of jobs, or of runs that were published."""
+        return self.published[1] if self.published else len(self.by_job)
+
+    @property
     def spread(self) -> float:
         """The relative standard deviation of two or more jobs."""
+        if self.published:
+            return self.published[0] / self.mean
         return stdev(self.units) if self.jobs else (self.stdev or 0.0) / self.mean
 
 
@@ -84,13 +101,14 @@ def pooled_variance(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
 def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:
     """One relative standard deviation between jobs for all samples of a choice, and its degrees of freedom.
 
-    None if a sample has fewer than two jobs: then nothing is known of the chance it had to be the best.
+    None if a sample has fewer than two jobs: then nothing is known of the chance it had to be the best. Nor is it if none
+    of them scatters, as no measurement does: figures were rounded, or are one figure written several times.
     """
-    freedoms = [len(sample.units) - 1 for sample in samples]
+    freedoms = [sample.size - 1 for sample in samples]
     if not samples or min(freedoms) < 1:
         return None
     squares = sum(freedom * sample.spread**2 for freedom, sample in zip(freedoms, samples, strict=True))
-    return math.sqrt(squares / sum(freedoms)), sum(freedoms)
+    return (math.sqrt(squares / sum(freedoms)), sum(freedoms)) if squares > ROUNDED**2 else None
 
 
 def turn_factor(pairs: int, turns: int = 2) -> float:
@@ -121,14 +139,14 @@ def best_interval(samples: Sequence[Sample]) -> Interval | None:
 
     Where a sample has a single job it is the repeatability of repeats, whatever other jobs would give.
     """
-    if samples and min(len(sample.units) for sample in samples) == 1:
+    if samples and min(sample.size for sample in samples) == 1:
         samples = [Sample(sample.mean, sample.values) for sample in samples]
     spread = _spread(samples)
     if spread is None:
         return None
     deviation, freedom = spread
     lower, upper = _quantiles(freedom, len(samples))
-    errors = [(sample.mean, deviation / math.sqrt(len(sample.units))) for sample in samples]
+    errors = [(sample.mean, deviation / math.sqrt(sample.size)) for sample in samples]
     lowest = max(mean * math.exp(-lower * error) for mean, error in errors)
     return lowest, max(mean * math.exp(upper * error) for mean, error in errors)
 
@@ -156,6 +174,13 @@ class Ratio(NamedTuple):
     interval: Interval | None = None
     p: float | None = None
     unit: ChanceUnit = ChanceUnit()
+
+
+def chance_takes(ratio: float, throughputs: int) -> float:
+    """The relative standard deviation of single runs with which chance takes a ratio of so many ``throughputs`` this far
+    from 1 in one of twenty comparisons.
+    """
+    return abs(math.log(ratio)) / (1.96 * math.sqrt(throughputs))
 
 
 class _Term(NamedTuple):
@@ -203,24 +228,20 @@ def _paired(samples: Choice) -> tuple[float, int, int] | None:
     columns, rows = len(table), len(table[0])
     if rows < 2 or columns < 2:
         return None
-    rounds, means = [fmean(values) for values in zip(*table, strict=True)], [fmean(values) for values in table]
-    middle = fmean(means)
-    squares = sum(
-        (value - mean - turn + middle) ** 2
-        for values, mean in zip(table, means, strict=True)
-        for value, turn in zip(values, rounds, strict=True)
-    )
+    values = np.array(table)
+    residuals = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
     freedom = (columns - 1) * (rows - 1)
     factor = 1.0 if len(jobs) > 1 else turn_factor(rows, max(sample.turns for sample in samples))
-    return factor * math.sqrt(squares / freedom), freedom, columns - 1
+    squares = float((residuals**2).sum())
+    return (factor * math.sqrt(squares / freedom), freedom, columns - 1) if squares > ROUNDED**2 else None
 
 
 def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> ChanceUnit:
     samples = [sample for choice in (*over, *under) for sample in choice]
-    jobs = [len(sample.units) for sample in samples]
+    jobs = [sample.size for sample in samples]
     pairs = 0
     if min(jobs) == 1 and _terms(over, under) is not None:
-        pairs = min(len(sample.values) for sample in samples if len(sample.units) == 1)
+        pairs = min(len(sample.values) for sample in samples if sample.size == 1)
     return ChanceUnit(min(jobs), max(jobs), pairs)
 
 
@@ -282,7 +303,7 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], common: Common | None
     terms = _terms(over, under)
     if terms is None:
         return Ratio(value, unit=unit)
-    careful, tail = bool(over[0][0].jobs), 1 - LEVEL
+    careful, tail = bool(over[0][0].jobs or over[0][0].published), 1 - LEVEL
     widths, p = _tested(value, terms, careful)
     low, high = widths(tail)
     if careful and common and not any(term.over and term.under for term in terms):
@@ -322,7 +343,7 @@ def _errors(choice: Choice, term: _Term) -> Interval:
     if not choice:
         return 0.0, 0.0
     lower, upper = _quantiles(term.freedom, len(choice))
-    counts = [len(sample.units) if len(sample.units) > 1 else len(sample.values) for sample in choice]
+    counts = [sample.size if sample.size > 1 else len(sample.values) for sample in choice]
     logs = [(math.log(one.mean), term.deviation / math.sqrt(many)) for one, many in zip(choice, counts, strict=True)]
     best = max(log for log, _ in logs)
     down = best - max(log - lower * error for log, error in logs)
@@ -400,7 +421,7 @@ def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None 
 
 
 def significant(probabilities: Sequence[float | None], family: int = 1) -> list[bool]:
-    """``holm`` for tests at rising sizes: nine tenths of the error are the last one's, where scaling is decided.
+    """``holm`` for tests at rising sizes: 19 of 20 parts of the error are the last one's, where scaling is decided.
 
     So many tests as the ``family`` has, each at all sizes, share the error (Bonferroni).
     """
@@ -418,4 +439,4 @@ def levels(significances: Sequence[bool], family: int = 1) -> list[float]:
 
 def _shares(tests: int) -> list[float]:
     """Of the error, for tests at rising sizes."""
-    return [1.0] * (tests - 1) + [max(1.0, 9.0 * (tests - 1))] * bool(tests)
+    return [1.0] * (tests - 1) + [max(1.0, 19.0 * (tests - 1))] * bool(tests)

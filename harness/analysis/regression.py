@@ -17,8 +17,6 @@ slower, whatever the noise, and a slowdown of 5 % in 2 % of noise is found in 95
 miss a true slowdown of exactly the threshold once in 40 times. ``tests/unit/test_regression.py`` measures this.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +29,7 @@ import numpy as np
 
 from harness.analysis import across, two_samples, work
 from harness.analysis.differences import Difference, closest, environments, spec_names
-from harness.analysis.ratios import Interval, Sample, pooled_variance
+from harness.analysis.ratios import ROUNDED, Interval, Sample, pooled_variance
 from harness.analysis.two_samples import Shift
 from harness.analysis.work import Work
 from harness.core.text import plural
@@ -46,7 +44,7 @@ SHOWN, DECIDING = 0.95, 0.99  # levels of the confidence intervals
 ASSUMED = 0.05  # the standard deviation of log(rate) between jobs, where there are not enough to tell
 ENOUGH = 3  # degrees of freedom that tell it
 
-Verdict = Literal[
+ChangeVerdict = Literal[
     "no number",
     "slower",
     "cannot say",
@@ -55,12 +53,13 @@ Verdict = Literal[
     "faster",
     "no significant change",
 ]
-VERDICTS: tuple[Verdict, ...] = Verdict.__args__  # type: ignore[attr-defined]  # the worst first
-FAILING: tuple[Verdict, ...] = ("no number", "slower")
-UNDECIDED: tuple[Verdict, ...] = ("cannot say", "too noisy")  # a slowdown as large as the threshold is not excluded
-CHANGED: tuple[Verdict, ...] = (*FAILING, "significant, below the threshold", "faster")
+VERDICTS: tuple[ChangeVerdict, ...] = ChangeVerdict.__args__  # type: ignore[attr-defined]  # the worst first
+FAILING: tuple[ChangeVerdict, ...] = ("no number", "slower")
+# Where a slowdown as large as the threshold is not excluded.
+UNDECIDED: tuple[ChangeVerdict, ...] = ("cannot say", "too noisy")
+CHANGED: tuple[ChangeVerdict, ...] = (*FAILING, "significant, below the threshold", "faster")
 Runs: TypeAlias = Sequence[Result]
-Name = Literal["OLD", "NEW"]
+SideName = Literal["OLD", "NEW"]
 OldNew: TypeAlias = tuple[Sample, Sample]
 
 
@@ -82,7 +81,7 @@ class Judgement:
     ``reason`` says why nothing can be said, or what the spread between jobs is taken from if not from both sides.
     """
 
-    verdict: Verdict
+    verdict: ChangeVerdict
     reason: str = ""
     change: float | None = None
     ci95: Interval | None = None
@@ -126,7 +125,7 @@ class Pair:
     work: Work | None = None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ChangeVerdict:
         return self.judgement.verdict
 
 
@@ -155,7 +154,7 @@ class Match:
 class Unpaired:
     """A measurement that has a number on one side only, or was tried in vain on both."""
 
-    side: Name
+    side: SideName
     label: str
     systems: tuple[str, ...]
     why: str
@@ -187,7 +186,7 @@ class ComparedResults:
     notes: tuple[str, ...] = ()
 
     @property
-    def counts(self) -> Mapping[Verdict, int]:
+    def counts(self) -> Mapping[ChangeVerdict, int]:
         return {verdict: sum(pair.verdict == verdict for pair in self.pairs) for verdict in VERDICTS}
 
     @property
@@ -244,6 +243,8 @@ def _tested(pair: OldNew, spread: tuple[float, int]) -> tuple[Shift | None, str]
         source = "is that of other jobs" if known else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
         reason = f"a side has one job; the spread between jobs {source}"
     before, after = (sample.units for sample in pair)
+    if min(jobs) > 1 and not pooled_variance([before, after])[0] > ROUNDED**2:
+        return None, "no side scatters: its figures are rounded, or one figure is there several times"
     if min(jobs) > 1:
         return two_samples.welch(before, after, careful=True), reason
     return two_samples.student(fmean(after) - fmean(before), *_variance(pair, spread)), reason
@@ -254,7 +255,7 @@ def _judgement(shift: Shift, slower: float, faster: float, rule: Rule, reason: s
     # From differences of logarithms to changes; what has no lower bound may have lost everything.
     bounds = (shift.value, *shift.interval(SHOWN), *shift.interval(DECIDING))
     change, low95, high95, low, high = np.expm1(bounds).tolist()
-    verdict: Verdict = "too noisy" if low95 <= -rule.threshold else "no significant change"
+    verdict: ChangeVerdict = "too noisy" if low95 <= -rule.threshold else "no significant change"
     if slower < rule.alpha:
         verdict = "slower" if low <= -rule.threshold else "significant, below the threshold"
     elif faster < rule.alpha:
@@ -373,7 +374,7 @@ class _Side:
         known = {run.key: run.spec for run in self.runs}
         return {key: known[key] for key in keys}
 
-    def in_vain(self, key: str, name: Name) -> str:
+    def in_vain(self, key: str, name: SideName) -> str:
         """Why the last run of a spec has no number; "" if none was tried in vain."""
         runs = self.without["interrupted"].get(key) or self.failed.get(key)
         return f"{runs[-1].status} in {name}: {runs[-1].reason}" if runs else ""
@@ -516,7 +517,7 @@ def _unpaired(old: _Side, new: _Side, matches: Sequence[Match]) -> list[Unpaired
     return [*_alone("OLD", old, "NEW", new, used), *_alone("NEW", new, "OLD", old, used), *in_vain]
 
 
-def _alone(side: Name, here: _Side, other: Name, there: _Side, used: set[Result]) -> Iterator[Unpaired]:
+def _alone(side: SideName, here: _Side, other: SideName, there: _Side, used: set[Result]) -> Iterator[Unpaired]:
     left = {key: [run for run in here.of(key) if run not in used] for key in here.numbers}
     left = {key: runs for key, runs in left.items() if runs}
     names = spec_names(here.specs([*left]))

@@ -21,8 +21,8 @@ from harness.results.result import Result
 EQUAL = ("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family")
 # What tells curves of one family apart, unless a family's best is asked for.
 CONTENDER = ("backend", "framework", "software", "transport", "mpi")
-# Tuned at each size. Versions are never pooled, also where a family's best is asked for.
-TUNED = (*CONTENDER, "ps", "tuned", "threads")
+# Tuned at each size. Versions are never pooled, also where a family's best is asked for, nor are publications.
+TUNED = (*CONTENDER, "ps", "tuned", "threads", "publication")
 
 Scaling = Literal["weak", "strong"]
 Of = TypeVar("Of")
@@ -92,14 +92,14 @@ class CurvePoint:
     @property
     def jobs(self) -> int:
         """The fewest jobs of any configuration; with one job ``interval`` is the repeatability within it."""
-        return min(len(sample.units) for sample in self.samples)
+        return min(sample.size for sample in self.samples)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
         return tuple(one.sample for one in self.tried)
 
 
-Facets = Mapping[str, Any]  # the values of columns that all results of a group share
+SharedFacets = Mapping[str, Any]  # the values of columns that all results of a group share
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Curve:
     """Points by number of workers. ``facets`` are the columns that are equal in all of them."""
 
     scaling: Scaling
-    facets: Facets
+    facets: SharedFacets
     points: tuple[CurvePoint, ...]
 
     @property
@@ -190,12 +190,13 @@ def _point(runs: list[Result], taking: Mapping[Result, int]) -> CurvePoint:
 
 
 def _configuration(runs: list[Result], taking: Mapping[Result, int]) -> Configuration:
-    first = runs[0]
+    first = max(runs, key=lambda run: (not math.isnan(run.rate), run.rate))
     values = [value for run in runs for value in run.values]
     # Values without a job would count as jobs. A mean without its values, as publications have it, counts as it is.
     jobs = [job for run in runs for job in (run.jobs or [run.source] * len(run.values))]
-    means = [run.img_per_s for run in runs]
-    sample = Sample.of(values, jobs, max(taking[run] for run in runs)) if values else Sample(sum(means) / len(means))
+    sample = Sample.of_publication(first.img_per_s, first.stdev, first.runs)
+    if values:
+        sample = Sample.of(values, jobs, max(taking[run] for run in runs))
     tuned = {name: getattr(first, name) for name in (*CONTENDER, "ps", "options", "threads")}
     return Configuration(**tuned, sample=sample, runs=tuple(runs))
 

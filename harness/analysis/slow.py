@@ -1,7 +1,5 @@
 """Which nodes and links are slow against the others: the rule of docs/kernels.md, for a record of the kernel ``pairs``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from statistics import median
 

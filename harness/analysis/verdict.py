@@ -15,7 +15,7 @@ from typing import Literal
 
 from harness.analysis import ratios, scaling
 from harness.analysis.ratios import Ratio
-from harness.analysis.scaling import Curve, CurvePoint, Facets, common
+from harness.analysis.scaling import Curve, CurvePoint, SharedFacets, common
 from harness.results.result import Result
 
 MARGIN = 0.05  # how close to 1 a ratio must be to count as no difference
@@ -26,7 +26,7 @@ TERMS = ("system", "model", "data", "device", "precision", "image_size", "batch_
 # What may differ, and is named if it does.
 OTHERS = ("processor", "framework", "software", "transport", "threads", "options", "warmup_steps", "steps")
 
-Answer = Literal["better", "worse", "no difference", "changes", "cannot say"]
+ScalingAnswer = Literal["better", "worse", "no difference", "changes", "cannot say"]
 Overall = Literal["yes", "no", "some", "depends", "no difference", "cannot say"]
 Reason = Literal["", "no spread", "one size", "too wide", "no counterpart", "other training"]
 
@@ -82,8 +82,8 @@ class ComparedContender:
     within the margin, if the ratios stay as they are.
     """
 
-    facets: Facets
-    answer: Answer
+    facets: SharedFacets
+    answer: ScalingAnswer
     reason: Reason = ""
     sizes: tuple[AtSize, ...] = ()
     parts: tuple[int, int] | None = None
@@ -108,13 +108,17 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer. ``controls`` are the frameworks' own collectives, which are neither side and not in ``answer``."""
+    """The answer. ``controls`` are the frameworks' own collectives, which are neither side and not in ``answer``.
+
+    ``scatters`` is the publication whose runs are known to scatter most, in relation to their mean.
+    """
 
     answer: Overall
     margin: float
     comparisons: tuple[ComparedContender, ...]
     controls: tuple[ComparedContender, ...]
     left_out: tuple[LeftOut, ...]
+    scatters: Result | None = field(default=None, repr=False)
 
 
 def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
@@ -156,6 +160,11 @@ def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
         comparisons=toolkits,
         controls=tuple(one for one in comparisons if one.facets["family"] == "collectives"),
         left_out=tuple(left_out),
+        scatters=max(
+            (run for run in usable if not run.measured and run.stdev > 0),
+            key=lambda run: run.stdev / run.rate,
+            default=None,
+        ),
     )
 
 
@@ -201,7 +210,7 @@ def _compared(
 
 def _judged(
     sizes: Sequence[AtSize], judged: Sequence[AtSize], margin: float
-) -> tuple[Answer, Reason, tuple[int, int] | None]:
+) -> tuple[ScalingAnswer, Reason, tuple[int, int] | None]:
     """The answer, why there is none, and between which sizes they part."""
     if len(sizes) < 2:
         return "cannot say", "one size", None
@@ -236,7 +245,7 @@ def _units(sizes: Sequence[AtSize], levels: Sequence[float], margin: float) -> i
     return max(known, default=None) if len(known) == len(needed) else None
 
 
-def _overall(answers: set[Answer]) -> Overall:
+def _overall(answers: set[ScalingAnswer]) -> Overall:
     if not answers:
         return "cannot say"
     if "better" in answers:

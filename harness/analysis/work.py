@@ -4,22 +4,20 @@ Software is here what may change the arithmetic of a spec rightly: all packages,
 what carries gradients, and the variables of libraries that compute. Not harness itself, nor the nodes, nor the kernel.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from harness.analysis.differences import Environment, environments
+from harness.analysis.differences import RunFacts, environments
 from harness.core.fingerprint import Fingerprint, LossGroup, Parting, allowed, odd_repeats, parting, spread
 from harness.core.text import listed, plural
 from harness.results.result import Result
 
-Answer = Literal["other work", "other bits", "same work", "cannot say"]
-ANSWERS: tuple[Answer, ...] = Answer.__args__  # type: ignore[attr-defined]  # what is to be heard of first
-CHANGED: tuple[Answer, ...] = ("other work", "other bits")
+WorkAnswer = Literal["other work", "other bits", "same work", "cannot say"]
+ANSWERS: tuple[WorkAnswer, ...] = WorkAnswer.__args__  # type: ignore[attr-defined]  # what is to be heard of first
+CHANGED: tuple[WorkAnswer, ...] = ("other work", "other bits")
 # Of the names in a result's environment.
 _SOFTWARE = re.compile(
     r"package (?!harness$).*|machine (cpu|architecture|gpu (name|driver))|gradients|"
@@ -33,7 +31,7 @@ _WHERE = re.compile(r" (on|to|with) [^;]*")  # of what carries gradients: interf
 class Work:
     """Whether two runs, or the repeats of one, have done the same work; ``text`` says how not, or why nobody can say."""
 
-    answer: Answer
+    answer: WorkAnswer
     text: str = ""
 
 
@@ -106,7 +104,7 @@ def of_one(found: Fingerprint, precision: str, device: str) -> list[str]:
     return lines
 
 
-def software(environment: Environment) -> dict[str, str]:
+def software(environment: RunFacts) -> dict[str, str]:
     """The part of an ``environment`` that two runs must have in common. Of gradients it says what carries them."""
     facts = {name: value for name, value in environment.items() if _SOFTWARE.fullmatch(name)}
     libraries = sorted(set(_WHERE.sub("", facts.get("gradients", "")).split("; ")))

@@ -112,7 +112,7 @@ COMMANDS = {
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
         "train": ("runs.train", "Train to an accuracy, and print the time that took"),
         "launch": ("launching.launch", "Start your own distributed program as ours are started"),
-        "status": ("runs.status", "Show how far runs are; --watch follows them"),
+        "status": ("runs.status", "Show how far runs are"),
         "collect": ("runs.collect", "Make the records of runs whose jobs have ended"),
         "cancel": ("runs.cancel", "Cancel the jobs of runs"),
     },
@@ -124,13 +124,13 @@ COMMANDS = {
         "baseline": ("regressions.baseline", "Keep measurements under a name, to judge later ones by"),
         "history": ("regressions.history", "Find when the measurements of a long time changed"),
         "export": ("answers.export", "Write results for other tools"),
+        "import": ("answers.import_", "Read what other suites measured"),
         "check": ("answers.check", "Verify records in full"),
     },
     "Predict": {
         "predict": ("predictions.predict", "Predict img/s for numbers of nodes"),
         "explain": ("predictions.explain", "Say what limits a backend on so many nodes, and why"),
         "fit": ("predictions.fit", "Fit the scaling model to results"),
-        "split": ("predictions.split", "Measure how a step divides into forward and backward"),
     },
     "Set up": {
         "list": ("listing.list_", "List backends, models, kernels, environments, sites, references"),

@@ -1,9 +1,6 @@
 """Two sides of one measurement, in turn on the same nodes: which of them is faster."""
 
-from __future__ import annotations
-
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,28 +9,23 @@ from typing import Any
 import click
 
 from harness import kernels
-from harness.analysis.ab import Noise
-from harness.cli.config import names_of_config, of_config
 from harness.cli.kernels import BYTES, SIZE, kernel_of
 from harness.cli.launching import program_options
-from harness.cli.options import COMPLETED, WRITTEN, MeasuringCommand, grouped, option, place_of, spec_options
+from harness.cli.options import COMPLETED, WRITTEN, GroupedCommand, grouped, option, place_of, spec_options
 from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out
 from harness.cli.values import PATH, SHARE, completing
 from harness.core import backend as backends
 from harness.core.program import OF_PROGRAM
 from harness.core.subject import TRAINING, Subject
-from harness.errors import HarnessError, InvalidInput
+from harness.errors import InvalidInput
 from harness.records.record import AnyRecord
 from harness.report.text import ab as texts
 from harness.report.text.pairs import preflight
-from harness.report.text.progress import RunLine
 from harness.running import rates, sides
-from harness.running.pace import Pace
 from harness.running.preflight import outcome as checked_before
 from harness.running.run import Run
 from harness.running.sides import DIFFERENCE, Comparison
 
-PILOT = 3  # repeats of each side that say how much they vary where nothing was measured before
 EXAMPLE = "KEY=VALUE,…"
 TWO_SIDES = grouped(
     "What to compare",
@@ -60,34 +52,9 @@ KERNEL = option(
 )
 
 
-class Turns(RunLine):
-    """Hears of the repeats of both sides, and ``says`` how much they vary when each has so many as a pilot takes."""
-
-    def __init__(
-        self, enabled: bool, names: Mapping[Path, str], pilot: int, says: Callable[[Mapping[int, Noise]], None]
-    ) -> None:
-        super().__init__(enabled)
-        self._names, self._pilot, self._says = names, pilot, says
-        self._rates: dict[Path, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self._heard = 0
-
-    def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
-        super().ended(run, repeat, replace(pace, names=self._names), error)
-        if error:
-            return
-        for size, rate in rates.last_rates(run).items():
-            self._rates[run.folder][size].append(rate)
-        self._heard += 1
-        # Said once: the repeat that completes the pilot is the last of the first so many.
-        if len(self._rates) == 2 and self._heard == 2 * self._pilot:
-            self.clear()
-            if noises := rates.noises(list(self._rates.values()), sides.sizes(run)):
-                self._says(noises)
-
-
 @click.command(
     "ab",
-    cls=MeasuringCommand,
+    cls=GroupedCommand,
     context_settings={"allow_interspersed_args": False},
     params=[
         click.Argument(["command"], nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED),
@@ -111,7 +78,8 @@ def ab(
     """Say which of two sides of one measurement is faster: environments, options or variables.
 
     The repeats of A and B take turns on the same nodes, in one job of a batch system. Before the first one it says how many
-    show a --difference, at the end which side is faster and by how much. Exits with 1 if B, the new one, is slower.
+    show a --difference, as far as earlier runs tell, and at the end which side is faster and by how much. Exits with 1 if
+    B, the new one, is slower.
 
     `harness ab --backend pytorch --nodes 2 --a transport=gloo --b transport=mpi`
 
@@ -125,37 +93,20 @@ def ab(
         comparison, runs, records = sides.reopen(of)
         _tell(comparison, runs, records, given["as_json"])
         return
-    if not (a or b):
-        raise InvalidInput("--b is required: KEY=VALUE that sets B apart from A, such as --b transport=mpi")
     subject = _subject(command, kernel, given)
     place, as_json = place_of(given), given["as_json"]
     comparison = Comparison(schema="harness.ab/1", a=a or "", b=b or "", difference=difference)
-    if command and of_config("environment"):  # which is for backends
-        place = replace(place, environment=None)
-    planned = sides.planned(comparison, subject, given, place, names_of_config(given))
+    planned = sides.planned(comparison, subject, given, place)
     runs = planned.runs
     repeats = runs[0].spec.repeats
 
-    def say(text: str) -> None:
-        click.echo(text, err=as_json)
-
-    say(texts.sides(comparison.a, comparison.b))
-    pilot = 0
+    click.echo(texts.sides(comparison.a, comparison.b), err=as_json)
     if noises := rates.noises(rates.earlier(runs, place.folder), sides.sizes(runs[0])):
-        say(texts.power(noises, runs[0].spec, difference, repeats))
-    else:
-        pilot = min(PILOT, repeats)
-        say(texts.unknown(place.folder, pilot))
-    line = Turns(
-        not given["quiet"],
-        {run.folder: name for run, name in zip(runs, "AB", strict=True)},
-        pilot,
-        lambda noises: say(texts.power(noises, runs[0].spec, difference, repeats, "both sides so far")),
-    )
+        click.echo(texts.power(noises, runs[0].spec, difference, repeats), err=as_json)
     # The check of the nodes comes before A's first repeat, and takes A's environment.
     as_a = replace(place, environment=planned.sides["a"].settings.environment or place.environment)
     with nullcontext() if place.dry_run else planned.laid_out():
-        outcome = carried_out(runs, as_a, given, line)
+        outcome = carried_out(runs, as_a, given)
     if outcome.records:
         _tell(comparison, runs, outcome.records, as_json)
     elif not place.dry_run and not as_json:
@@ -170,7 +121,7 @@ def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, obje
         raise InvalidInput(f"--{sizes}: is for kernels; give --kernel NAME")
     subject = Subject(kernel_of(kernel, given) if kernel else None, command)
     fields = {*TRAINING.names.values(), *OF_PROGRAM} & given.keys()
-    subject.check(name for name in given if name in fields and given[name] is not None and not of_config(name))
+    subject.check(name for name in given if name in fields and given[name] is not None)
     return subject
 
 

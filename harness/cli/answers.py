@@ -3,23 +3,23 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import click
 
 from harness import export as exporters
-from harness.cli.loading import RESULTS, SOURCES, any_of, leave_out, left_out, reading, some_of, tables
-from harness.cli.values import AS_JSON, PATH, SHARE, TEXT, ParsedText, parts
+from harness.cli.loading import RESULTS, any_of, left_out, reading, some_of, tables
+from harness.cli.values import ANY_PATH, AS_JSON, PATH, SHARE, TEXT
 from harness.core.plain import json_text
-from harness.core.text import listed, plural
+from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput, writing
-from harness.files import whole_file
+from harness.files import whole_file, write_atomically
 from harness.records.record import search
 from harness.results.result import LOCAL, Result
 from harness.results.selection import Selected, parted
-from harness.results.sources import kernels, place, trainings
+from harness.results.sources import accuracies, kernels, place, trainings
 from harness.running.kinds import KINDS
 
 RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
@@ -51,34 +51,34 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, written: s
     """Print the table of RESULTS: folders with records, CSV files, baselines, reference:TEXT. As in all commands that take
     results, 'runs/ @ now-7d: tag=NAME site=NAME' is some of them (docs/results.md).
 
-    Kernels have a table of their own. With --json: the points of all scaling curves, with the best configuration at each
-    size, then those of kernels, which have a "kernel".
+    Kernels have a table of their own, and so have trainings to an accuracy. With --json: the points of all scaling curves,
+    with the best configuration at each size, then those of kernels, which have a "kernel", and trainings with a "target".
     """
     if as_json and (style != "runs" or written != "text"):
         option = f"--style {style}" if style != "runs" else f"--format {written}"
         raise InvalidInput(f"{option}: is not for --json; leave one of them out")
-    results = any_of(sources)
+    results = any_of(sources, with_accuracies=True)
     from harness.report.text import kernel_table
     from harness.report.text import runs as of_trainings
 
     runs, of_kernels = trainings(results), kernels(results)
-    if not runs:
+    if of_kernels and not runs:
         of_trainings.check_baseline([kernel for kernel in of_kernels if kernel.completed], baseline, "kernel")
     if as_json:
         points = of_trainings.points(runs, baseline) if runs else []
-        click.echo(json_text(points + kernel_table.points(of_kernels, baseline)))
+        points += kernel_table.points(of_kernels, baseline)
+        click.echo(json_text(points + of_trainings.accuracy_points(accuracies(results))))
         return
     click.echo(tables(results, baseline, style == "report2017", written))
 
 
 @click.command("best")
 @RESULTS
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="only what was measured on so many nodes")
 @click.option("--margin", type=SHARE, default="5%", metavar="SHARE", help="figures closer than this are no different")
 @AS_JSON
-def best(sources: tuple[str, ...], nodes: int | None, margin: float, as_json: bool) -> None:
-    """Say who is fastest in RESULTS at each size, by how much and at what cost in node-hours, who scales best, and whether
-    MPI-based toolkits scale better than parameter servers.
+def best(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
+    """Say who is fastest in RESULTS at each size, by how much, who scales best, and whether MPI-based toolkits
+    scale better than parameter servers.
 
     Only runs that are alike are compared, and a winner is named only if it is more than chance (docs/verdict.md). The exit
     code is 0 whatever the answer is.
@@ -90,44 +90,17 @@ def best(sources: tuple[str, ...], nodes: int | None, margin: float, as_json: bo
     from harness.report.text import runs as of_trainings
     from harness.report.text import verdict as verdicts
 
-    if nodes:
-        sizes = sorted({run.nodes for run in runs} - {0})
-        runs = [run for run in runs if run.nodes == nodes]
-        if not runs:
-            raise InvalidInput(f"--nodes {nodes}: no run is on {plural(nodes, 'node')}; runs are on {listed(sizes)}")
     entered, judged, notes = races(runs, margin=margin), verdict(runs, margin), of_trainings.notes(runs)
     if as_json:
         sentences = {"headline": verdicts.headline(judged), "lists": verdicts.lists(judged), "notes": notes}
         document = {"answer": fastest.answer(entered, judged), "races": entered, "verdict": judged}
         click.echo(json_text(document | sentences))
     else:
-        # The contenders of one size say nothing about scaling.
-        text = fastest.text(entered, judged, details=nodes is None)
+        text = fastest.text(entered, judged)
         click.echo("\n\n".join(filter(None, [text, "\n".join(notes)])))
 
 
 FORMATS = ("png", "svg", "pdf")
-UNITS_MM = {"mm": 1.0, "cm": 10.0, "in": 25.4, "pt": 25.4 / 72}
-
-
-def _width_mm(text: str) -> float:
-    from harness.report.page.static import NARROWEST_MM
-
-    number, unit = text[:-2], text[-2:]
-    try:
-        width_mm = float(number) * UNITS_MM[unit]
-    except (KeyError, ValueError):
-        raise ValueError("must be a number with its unit, such as 84mm, 8.4cm, 3.3in or 240pt") from None
-    if not NARROWEST_MM <= width_mm <= 1000:
-        raise ValueError(f"must be {NARROWEST_MM:g}mm to 1000mm: text of 7 pt needs that room")
-    return width_mm
-
-
-def _formats(text: str) -> list[str]:
-    formats = parts(text, "png,svg")
-    if set(formats) - set(FORMATS):
-        raise ValueError(f"must be some of {','.join(FORMATS)}")
-    return formats
 
 
 @click.command("report")
@@ -138,22 +111,22 @@ def _formats(text: str) -> list[str]:
 @click.option(
     "--format",
     "formats",
-    type=ParsedText(_formats),
-    metavar="A,B",
-    help=f"of the figures: {', '.join(FORMATS)}  [default: png,svg]",
+    type=click.Choice(FORMATS),
+    multiple=True,
+    help="of the figures; may be given several times  [default: png and svg]",
 )
 @click.option(
     "--width",
-    type=ParsedText(_width_mm),
-    metavar="LENGTH",
-    help="of the figures, such as 84mm (one column)  [default: 183mm]",
+    type=click.FloatRange(60, 1000),  # text of 7 points needs that room
+    metavar="MM",
+    help="of the figures, such as 84 (one column)  [default: 183]",
 )
 def report(
     sources: tuple[str, ...],
     output: str,
     title: str | None,
     figures: Path | None,
-    formats: list[str] | None,
+    formats: Sequence[str],
     width: float | None,
 ) -> None:
     """Make one HTML page of results: interactive plots, tables, and where every number comes from.
@@ -180,22 +153,48 @@ def report(
         click.echo(document.render(page))
     else:
         folder = Path(output).resolve().parent
-        document.write(document.render(page, os.path.relpath(Path.cwd(), folder)), Path(output))
+        with writing(Path(output)):
+            write_atomically(Path(output), document.render(page, os.path.relpath(Path.cwd(), folder)))
         count = len(trainings(results)) + len({each.id for each in kernels(results)})
         click.echo(f"{output}: {count:,} runs in {len(drawn)} figures")
     if figures:
-        files = static.write(drawn, figures, formats or ["png", "svg"], width or static.WIDTH_MM)
+        files = static.write(drawn, figures, formats or ("png", "svg"), width or static.WIDTH_MM)
         click.echo(f"{figures}: {len(files)} files", err=output == "-")
+
+
+@click.group("import")
+def import_() -> None:
+    """Read measurements of other suites as tables, which all commands take that take results."""
+
+
+@import_.command("mlperf", short_help="A table of MLPerf's logs")
+@click.argument("logs", nargs=-1, required=True, type=ANY_PATH, metavar="LOGS...")
+@click.option("--backend", required=True, help="what distributed the training, such as horovod")
+@click.option("--devices", type=click.IntRange(1), required=True, help="that trained together; the logs do not say")
+@click.option("--devices-per-node", "per_node", type=click.IntRange(1), default=1, help="of these")
+@click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")
+def import_mlperf(logs: tuple[Path, ...], backend: str, devices: int, per_node: int, file: Path | None) -> None:
+    """Make a table (CSV) of LOGS of MLPerf, or of folders with such *.txt: samples/s with their deviation.
+
+    Runs of one benchmark on one system make a row. Samples/s are those of an epoch without its evaluation; a first epoch
+    does not count where there are others.
+    """
+    from harness.results import imported
+
+    table = imported.mlperf(logs, backend, devices, per_node)
+    if file is None:
+        click.echo(table, nl=False)
+    else:
+        with writing(file):
+            write_atomically(file, table)
 
 
 @click.command("export")
 @RESULTS
-@click.option("--format", "name", type=click.Choice(exporters.names()), help="[default: what the FILE's suffix names]")
+@click.option("--format", "name", type=click.Choice(exporters.FORMATS), help="[default: what the FILE's suffix names]")
 @click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")
 @click.option("--all", "everything", is_flag=True, help="with runs that have no number, such as failed ones")
-@click.option(
-    "--kernels", "of_kernels", is_flag=True, help="csv, json, parquet: kernels, a row for each size, not img/s"
-)
+@click.option("--kernels", "of_kernels", is_flag=True, help="kernels, a row for each size, not img/s")
 def export(
     sources: tuple[str, ...],
     name: str | None,
@@ -205,29 +204,20 @@ def export(
 ) -> None:
     """Write results for other tools.
 
-    RESULTS are folders with records, CSV files, `reference`, `reference:TEXT`, or names of baselines. Installed
-    packages may add formats (entry points of the group `harness.exporters`).
+    RESULTS are folders with records, CSV files, `reference`, `reference:TEXT`, or names of baselines.
     """
-    write = partial(
-        exporters.write,
-        sources,
-        exporters.chosen(name, file),
-        status=None if everything else "completed",
-        file=file,
-        progress=reading(),
-        unreadable=leave_out(),
-        of_kernels=of_kernels,
-    )
+    chosen = exporters.chosen(name, file)
+    results = exporters.exported(any_of(sources), sources, everything, of_kernels)
     if file is None:
-        write(sys.stdout.buffer)
+        exporters.write(results, chosen, sys.stdout.buffer)
         return
     with writing(file), whole_file(file) as stream:
-        count = write(stream)
-    click.echo(f"{plural(count, 'row' if of_kernels else 'result')}: {file}")
+        exporters.write(results, chosen, stream)
+    click.echo(f"{plural(len(results), 'row' if of_kernels else 'result')}: {file}")
 
 
 @click.command("check")
-@SOURCES
+@RESULTS
 def check(sources: tuple[str, ...]) -> None:
     """Verify records in full: derive every figure again from the raw times, and judge all evidence again.
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from harness.cli.interrupts import signals_interrupt
 from harness.cli.loading import Command
 from harness.cli.values import ANY_PATH, AS_JSON, QUIET
-from harness.cli.watching import signals_interrupt
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed
@@ -84,7 +84,10 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
     "--validation-shards", type=SHARDS, metavar="NUMBER", help="for validation  [default: an eighth of --shards]"
 )
 @click.option(
-    "--validation-labels", type=ANY_PATH, metavar="FILE", help="the classes of the validation tar's images, in order"
+    "--validation-labels",
+    type=ANY_PATH,
+    metavar="FILE",
+    help="classes, in order, of validation images in a tar file or in a folder without classes",
 )
 @click.option("--class-names", type=ANY_PATH, metavar="FILE", help="lines `class<TAB>name` for image/class/text")
 @click.option("--skip-bad", is_flag=True, help="leave out images that cannot be decoded, and list them in the manifest")
@@ -104,6 +107,8 @@ def data_convert(source: Path, target: Path, processes: int, as_json: bool, quie
     with _work_on(target, images):
         try:
             there = sources.find(source, given["validation_labels"], processes, classes.count)
+            if there.left_out:
+                click.echo(f"left out: {there.left_out}", err=True)
             texts = sources.class_texts(given["class_names"], there.classes) if given["class_names"] else {}
             plan = convert.plan(there, given["shards"], given["validation_shards"], given["seed"], texts)
             manifest = convert.convert(plan, target, processes, given["skip_bad"], images.count)
@@ -135,6 +140,8 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
 
     with _work_on(path, reading=True):
         subject = check.subject(path, classes, decode)
+    if subject.left_out:
+        click.echo(f"left out: {subject.left_out}", err=True)
     line = CountLine(*(("MB", 1_000_000) if subject.shards else ("images", 1)), enabled=not quiet)
     with _work_on(path, line, reading=True):
         findings = check.check(subject, processes, line.count)

@@ -1,17 +1,14 @@
 """Measuring kernels: what a transport, or several beside each other, do by themselves."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import chain, product
 
 import click
 
 from harness import kernels
-from harness.cli.config import Given, names_of_config, of_config
-from harness.cli.options import MeasuringCommand, grouped, option, place_of, spec_options, specs_of
+from harness.cli.options import GroupedCommand, grouped, option, place_of, spec_options, specs_of
 from harness.cli.runs import RUNNING, measure, several_of_each
-from harness.cli.values import ParsedText, completing
+from harness.cli.values import Given, ParsedText, completing
 from harness.core import backend as backends
 from harness.core.spec import KernelSizes, RunSpec
 from harness.core.subject import Subject, check_mpi
@@ -50,9 +47,9 @@ def kernel_of(name: str, given: dict[str, object]) -> KernelSizes:
 
 
 def _sizes(name: str, fitting: str, given: Given) -> tuple[int, ...] | None:
-    """The sizes that the ``fitting`` option gives. Raises InvalidInput if the other one is given, but not in the config."""
+    """The sizes that the ``fitting`` option gives. Raises InvalidInput if the other one is given."""
     for option_name in ("bytes", "size"):
-        if f"--{option_name}" != fitting and given[option_name] and not of_config(option_name):
+        if f"--{option_name}" != fitting and given[option_name]:
             raise InvalidInput(f"--{option_name} is not for {name}: its sizes are given with {fitting}")
     in_fitting: tuple[int, ...] | None = given[fitting.removeprefix("--")]
     return in_fitting
@@ -60,7 +57,7 @@ def _sizes(name: str, fitting: str, given: Given) -> tuple[int, ...] | None:
 
 @click.command(
     "kernel",
-    cls=MeasuringCommand,
+    cls=GroupedCommand,
     params=[
         click.Argument(
             ["name"], metavar="KERNEL|network", shell_complete=completing(lambda: [*kernels.names(), NETWORK])
@@ -105,7 +102,7 @@ def _of_network(given: Given, place: Place) -> list[RunSpec]:
     names, device = given["backend"] or [backends.EVERY], place.device(given["device"])
     in_bytes = _sizes(NETWORK, "--bytes", given) or OF_NETWORK
     chosen = backends.contenders(names, device, lambda backend: backend.kernels)
-    typed = {name for name, value in given.items() if value is not None} - names_of_config(given)
+    typed = {name for name, value in given.items() if value is not None}
     backends.check_owners(typed, [contender["backend"] for contender in chosen])
     of_kernels = {
         kernel: [":".join(each.values()) for each in chosen if kernel in backends.backend(each["backend"]).kernels]

@@ -1,10 +1,8 @@
 """Starting programs that are not ours."""
 
-from __future__ import annotations
-
 import click
 
-from harness.cli.options import MeasuringCommand, field_options, grouped, place_of, spec_options, specs_of
+from harness.cli.options import GroupedCommand, field_options, grouped, place_of, spec_options, specs_of
 from harness.cli.runs import RUNNING, measure
 from harness.core.program import OF_PROGRAM, UNUSED
 from harness.core.spec import Program
@@ -23,7 +21,7 @@ DEFAULTS = {"repeats": 1}
 
 @click.command(
     "launch",
-    cls=MeasuringCommand,
+    cls=GroupedCommand,
     context_settings={"allow_interspersed_args": False},
     params=[
         click.Argument(["command"], nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED),

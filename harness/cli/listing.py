@@ -1,6 +1,4 @@
-"""What there is: backends, models, kernels, environments, sites, published measurements."""
-
-from __future__ import annotations
+"""What there is: backends, models, kernels, programs, environments, sites, published measurements."""
 
 import json
 from itertools import groupby, product
@@ -10,6 +8,7 @@ import click
 
 from harness import environments, kernels, models
 from harness.cli.values import AS_JSON
+from harness.core import known_logs
 from harness.core.backend import backend, names, working
 from harness.environments import mpi
 from harness.environments.pythons import lacking
@@ -63,11 +62,7 @@ def survey() -> list[dict[str, Any]]:
 def list_models() -> None:
     """The models, with their parameters and sizes."""
     for name in models.names():
-        try:
-            model = models.specification(name)
-        except models.UnknownModel as error:  # another package announces it and is broken
-            click.echo(f"{name:12} {error}")
-            continue
+        model = models.specification(name)
         largest = max(model.tensors, key=lambda tensor: tensor.elements)
         click.echo(
             f"{name:12} {model.parameters / 1e6:6.2f} M parameters  "
@@ -94,6 +89,21 @@ def list_kernels(as_json: bool) -> None:
         return
     for row in rows:
         click.echo(f"{row['kernel']}: {row['what']}\n    {row['sizes']:7} {', '.join(row['backends'])}")
+
+
+@list_.command("programs", short_help="Programs whose output `harness launch --log` reads")
+@AS_JSON
+def list_programs(as_json: bool) -> None:
+    """The programs that are not ours, and whose img/s `harness launch --log` reads: what they print, and in which unit.
+
+    A program that prints steps needs --images-per-step, too.
+    """
+    rows = [{"name": name} | known_logs.read(name) for name in known_logs.names()]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        click.echo(f"{row['name']:18} {row.get('unit', 'img/s'):6}  {row['title']}")
 
 
 @list_.command("environments", short_help="The backends' environments, with their state and folder")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,27 +15,12 @@ if TYPE_CHECKING:
     from harness.results.result import Result
     from harness.results.selection import Selected
 
-_STRICT, _LEFT_OUT = "harness.strict", "harness.left_out"  # what a command's context keeps
+_LEFT_OUT = "harness.left_out"  # what a command's context keeps
 _MOST_NAMED = 3  # records that were left out
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-def _keep_strict(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    context.meta[_STRICT] = value
-
-
-IS_STRICT: dict[str, Any] = {  # ``leave_out`` obeys it, so that no command has to
-    "is_flag": True,
-    "expose_value": False,
-    "callback": _keep_strict,
-    "help": "refuse records that cannot be read, instead of leaving them out",
-}
-STRICT = click.option("--strict", **IS_STRICT)
-SOURCES = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", type=SOURCE, shell_complete=files)
-
-
-def RESULTS(command: Command) -> Command:  # of commands that load them
-    return SOURCES(STRICT(command))
+RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", type=SOURCE, shell_complete=files)
 
 
 def reading() -> Callable[[int, int], None]:
@@ -52,15 +37,8 @@ def reading() -> Callable[[int, int], None]:
 
 
 def leave_out() -> Callable[[str], None]:
-    """What ``results.load`` calls with each record that cannot be read: one line names them when the command ends.
-
-    With ``--strict`` the first one is refused.
-    """
-    from harness.results.sources import refuse
-
+    """What ``results.load`` calls with each record that cannot be read: one line names them when the command ends."""
     context = click.get_current_context()
-    if context.meta.get(_STRICT):
-        return refuse
     if _LEFT_OUT not in context.meta:
         context.meta[_LEFT_OUT] = list[str]()
         context.call_on_close(lambda: _tell_left_out(left_out(context)))
@@ -81,14 +59,16 @@ def _tell_left_out(different: list[str]) -> None:
         click.echo(f"{plural(len(different), 'record')} {verb} left out: {named}", err=True)
 
 
-def any_of(sources: Sequence[str], selected: Selected | None = None, training: bool = False) -> list[Result]:
-    """The results of ``sources``, of any kind and status. Raises InvalidInput if there are none, or no ``training``.
+def any_of(
+    sources: Sequence[str], selected: Selected | None = None, training: bool = False, with_accuracies: bool = False
+) -> list[Result]:
+    """The results of ``sources``, as ``load`` says. Raises InvalidInput if there are none, or no ``training``.
 
     What is read of several times with the same ``selected`` is read once, and may be nothing.
     """
     from harness.results.sources import check_any, load
 
-    results = load(sources, reading(), leave_out(), selected)
+    results = load(sources, reading(), leave_out(), selected, with_accuracies, leave_out())
     if selected is None:
         check_any(results, sources, training)
     return results
@@ -102,21 +82,17 @@ def some_of(sources: Sequence[str]) -> list[Result]:
 
 
 def tables(results: Sequence[Result], baseline: int | None = None, of_2017: bool = False, written: str = "text") -> str:
-    """The table of trainings, or those of 2017, then that of kernels."""
+    """The table of trainings, or those of 2017, then those of kernels and of trainings to an accuracy."""
     from harness.report.text import kernel_table, report2017
     from harness.report.text import runs as of_trainings
-    from harness.report.text.table import FORMATS, text
-    from harness.results.sources import kernels, trainings
+    from harness.report.text.table import FORMATS
+    from harness.results.sources import accuracies, kernels, trainings
 
-    runs, of_kernels = trainings(results), kernels(results)
-    shown = [kernel_table.table_of(of_kernels, baseline)] if of_kernels else []
-    if written == "text":
-        of_runs = [(report2017.as_of_2017 if of_2017 else of_trainings.runs)(runs, baseline)] if runs else []
-        return "\n\n".join([*of_runs, *map(text, shown)])
+    shown, runs, of_kernels = [], trainings(results), kernels(results)
     if runs:
-        shown = (
-            [*report2017.tables_of_2017(runs, baseline), *shown]
-            if of_2017
-            else [of_trainings.table_of_runs(runs, baseline), *shown]
-        )
+        shown += report2017.tables_of_2017(runs, baseline) if of_2017 else [of_trainings.table_of_runs(runs, baseline)]
+    if of_kernels:
+        shown.append(kernel_table.table_of(of_kernels, baseline))
+    if to_accuracy := accuracies(results):
+        shown.append(of_trainings.table_of_accuracies(to_accuracy))
     return FORMATS[written](shown)

@@ -12,19 +12,14 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from harness import models
-from harness.cli import config
-from harness.cli.config import Given
-from harness.cli.values import PATH, TEXT, completing
+from harness.cli.values import PATH, TEXT, Given, completing
 from harness.core import backend as backends
-from harness.core import emulation
-from harness.core.plan import LAST_PORT
+from harness.core import emulation, known_logs
 from harness.core.spec import COMPOSED, DEVICES, EMULATED, MPI_LIBRARIES, RunSpec, variant_of
 from harness.core.subject import TRAINING, Subject
 from harness.core.validation import option_name
-from harness.errors import InvalidInput
-from harness.running.prepare import Place, site_of_runs
+from harness.running.prepare import Place, place_of_runs
 from harness.sites import site as sites
-from harness.sites.config import path as config_path
 
 
 class GroupedCommand(click.Command):
@@ -39,30 +34,6 @@ class GroupedCommand(click.Command):
         for heading, rows in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(rows)
-
-
-class MeasuringCommand(GroupedCommand):
-    """A command whose options have the defaults of the user's config."""
-
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        config.add_options(self.params)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing and not {"-h", "--help"}.intersection(args):
-            ctx.default_map = config.defaults(self.params)
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Carry it out. What is said of an option that nobody has typed says where it is set."""
-        try:
-            return super().invoke(ctx)
-        except InvalidInput as error:
-            wrong = str(error).partition(" ")[0].rstrip(":")
-            of_config = any(wrong in each.opts and config.of_config(str(each.name)) for each in self.params)
-            if not of_config:
-                raise
-            raise InvalidInput(f"{error} (set in {config_path()})") from None
 
 
 def grouped(group: str, *options: click.Option) -> list[click.Option]:
@@ -91,11 +62,12 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
     "device": lambda: [*DEVICES[:-1], *(EMULATED + name for name in emulation.known())],
     "framework": _of_backends(lambda backend: backend.frameworks),
     "mpi": lambda: list(MPI_LIBRARIES),
+    "log": known_logs.names,
     "transport": _of_backends(lambda backend: (*backend.transports, *backend.cuda_transports)),
 }
 
 # How fields are written that have not only a choice of a few.
-WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES), "window": "SIZE|NUMBER"}
+WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES), "window": "SIZE", "log": "PROGRAM"}
 
 WHERE_TO_RUN = grouped(
     "Where to run",
@@ -120,19 +92,18 @@ WHERE_TO_RUN = grouped(
         "--jobs",
         "share the repeats out among so many jobs, as what is claimed counts jobs  [default: 1]",
         "NUMBER",
-        click.IntRange(1),
+        click.INT,
     ),
     option("--hosts", "host file, for sites that are reached with ssh", "FILE", PATH),
     flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
     flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),
 )
-PORT = click.IntRange(1, LAST_PORT)
 HOW_TO_RUN = grouped(
     "How to run",
     option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
     option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
     option("--tag", "a name that the records keep, to select them by: `harness table 'runs/ @ tag=NAME'`", "NAME"),
-    option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", PORT),
+    option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", click.INT),
     flag("--force", "run on this machine even if it has too few cores or too little memory"),
     flag("--dry-run", "show processes with their hosts, roles, commands and environment, and run none"),
     flag("--json as_json", "print JSON for scripts"),
@@ -145,11 +116,9 @@ def place_of(given: Given, studys_site: str | None = None) -> Place:
 
     A site that was neither typed nor the study's is said on stderr. Raises InvalidInput.
     """
-    typed = None if config.of_config("site") else given["site"]
     tell = (lambda line: None) if given.get("quiet") else partial(click.echo, err=True)
-    name = site_of_runs(typed, studys_site, tell)
-    fitting = config.without_misplaced(given, sites.find(name) if name else None) | {"site": name}
-    return Place(**{field.name: fitting[field.name] for field in fields(Place) if field.name in fitting})
+    of_place = {field.name: given[field.name] for field in fields(Place) if field.name in given}
+    return place_of_runs(of_place.pop("site"), studys_site, tell, **of_place)
 
 
 def spec_options(
@@ -193,13 +162,12 @@ def field_options(
 
 def specs_of(given: Given, place: Place, subject: Subject = TRAINING, /, **usual: Any) -> list[RunSpec]:
     """The specs of what a command measures at a place; ``usual`` fields are the command's. Raises InvalidInput."""
-    optional = config.names_of_config(given)
-    return subject.specs(given, place.device(given["device"]), optional, **subject.protocol | usual)
+    return subject.specs(given, place.device(given["device"]), **subject.protocol | usual)
 
 
 def spec_of(given: Given, /, **usual: Any) -> RunSpec:
     """The spec of a training, wherever it is; ``usual`` fields are the command's. Raises InvalidInput."""
-    return TRAINING.spec(given, variant_of(given["device"]), config.names_of_config(given), **usual)
+    return TRAINING.spec(given, variant_of(given["device"]), **usual)
 
 
 def _field_option(

@@ -1,8 +1,7 @@
-"""The scaling model: predict, fit, explain and split."""
+"""The scaling model: predict, fit and explain."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.loading import IS_STRICT, RESULTS, any_of, leave_out, reading, some_of
+from harness.cli.loading import RESULTS, any_of, leave_out, reading, some_of
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
-from harness.cli.values import ANY_PATH, AS_JSON, SOURCE, ParsedText, numbers, positive, source
+from harness.cli.values import ANY_PATH, AS_JSON, SOURCE, ParsedText, source
 from harness.core.progress import ProgressLine
-from harness.core.spec import MOST_WORKERS, RunSpec
+from harness.core.spec import MOST_WORKERS
 from harness.core.text import plural
 from harness.core.validation import option_name
-from harness.errors import InvalidInput, writing
-from harness.files import write_atomically
+from harness.core.written import numbers, positive, servers
+from harness.errors import InvalidInput
 from harness.results.selection import parted
 
 if TYPE_CHECKING:
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
-SPLIT = (
-    *("backend", "framework", "model", "batch_size", "image_size", "device", "precision", "threads"),
-    *("warmup_steps", "steps"),
-)
 
 
 # --- what is written in a way of its own ---
@@ -59,15 +54,6 @@ def _or_records(read: Callable[[str], float], what: str) -> Callable[[str], floa
     return reading
 
 
-def _scaled(scale: float) -> ParsedText:
-    """A finite number above 0 in a unit of which ``scale`` makes one of SI."""
-    return ParsedText(lambda text: positive(text) * scale)
-
-
-def _servers(text: str) -> str | list[int]:
-    return text if text in ("best", "all") else numbers(text, "best, all or numbers such as 4, 1,2,4 or 1..128")
-
-
 # --- options ---
 
 
@@ -80,7 +66,7 @@ def _what_options(*sizes: click.Option) -> list[click.Option]:
 
 FORWARD_SHARE = option(
     "--forward-share",
-    "of a step's compute, as `harness split` measures it  [default: 0.30 on GPUs, 0.37 on CPUs]",
+    "what part of one worker's step is its forward pass  [default: 0.30 on GPUs, 0.37 on CPUs]",
     "SHARE",
     click.FloatRange(0.05, 0.95),
 )
@@ -91,12 +77,9 @@ START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),
     option("--from sources", "start from these results; may be given several times", "RESULTS", SOURCE, multiple=True),
-    click.Option(["--strict"], **IS_STRICT),
     option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SINGLE),
     FORWARD_SHARE,
-    option("--throughput", "what a node sends and receives; with --single instead of results", "GB/S", _scaled(1e9)),
     option("--network", NETWORK, "RATE|RESULTS", LINE_OR_KERNELS),
-    option("--overhead", "of a step of several workers; with --throughput or --network", "MS", _scaled(1e-3)),
 )
 NODES = option(
     "--nodes",
@@ -105,7 +88,7 @@ NODES = option(
     ParsedText(numbers),
     default="1..512",
 )
-PS = option("--ps", "numbers of parameter servers", "best|all|SIZES", ParsedText(_servers), default="best")
+PS = option("--ps", "numbers of parameter servers", "best|SIZES", ParsedText(servers), default="best")
 
 
 def _asked(given: dict[str, object]) -> tuple[Workload, Basis]:
@@ -120,7 +103,7 @@ def _asked(given: dict[str, object]) -> tuple[Workload, Basis]:
 
 @click.command("predict", cls=GroupedCommand, params=[*_what_options(NODES, PS), *START])
 @AS_JSON
-def predict(nodes: list[int], ps: str | list[int], as_json: bool, **given: object) -> None:
+def predict(nodes: list[int], ps: list[int] | None, as_json: bool, **given: object) -> None:
     """Predict throughput at any size and number of parameter servers, with intervals and what bounds the step.
 
     `harness predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`
@@ -129,11 +112,7 @@ def predict(nodes: list[int], ps: str | list[int], as_json: bool, **given: objec
     from harness.report.text import prediction
 
     workload, basis = _asked(given)
-    if ps == "all":
-        forecast.check_sizes(workload, nodes, 1)
-        click.echo(prediction.rates_of_all(workload, basis, nodes, as_json), nl=as_json)
-        return
-    predictions = forecast.predictions(workload, basis, nodes, ps if isinstance(ps, list) else None)
+    predictions = forecast.predictions(workload, basis, nodes, ps)
     tell = prediction.predictions_as_json if as_json else prediction.predictions
     click.echo(tell(workload, basis, predictions))
 
@@ -206,8 +185,8 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         if twice := next((name for name in names if describing[name] is not None), None):
             raise InvalidInput(f"{option_name(twice)}: RECORD says it; give one of them")
         start = StartingPoint.of(given)
-        if given["sources"] and start.network_options:
-            raise InvalidInput(f"{start.network_options[0]}: instead of --from, which says it itself")
+        if given["sources"] and start.network is not None:
+            raise InvalidInput("--network: instead of --from, which says it itself")
         explained, measured = explaining.explain_record(_training_in(record), given["sources"], start, any_of)
     else:
         workload, basis = _asked(given)
@@ -220,53 +199,11 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
 
 
 def _training_in(path: Path) -> Path:
-    """The record of the training at ``path``, a record or a run directory. Raises InvalidInput for any other folder."""
-    from harness.records.kernel import KernelRecord
+    """The record of the one training at or below ``path``. Raises InvalidInput for none and for several."""
     from harness.records.measurement import Record
     from harness.records.record import search
 
-    files = sorted(map(Path, search(path, (Record.file_name, KernelRecord.file_name))))
-    if not files:
-        raise InvalidInput(f"no {Record.file_name} at or below {path}")
-    if path not in (files[0], files[0].parent):
-        raise InvalidInput(f"{path}: has {plural(len(files), 'run')}; name one of them, such as {files[0].parent}")
-    if files[0].name == KernelRecord.file_name:
-        raise InvalidInput(f"{path}: is the run of a kernel, not a training: there is no step to explain")
+    files = [Path(file) for file in search(path, (Record.file_name,))]
+    if len(files) != 1:
+        raise InvalidInput(f"{path}: has {plural(len(files), 'training')}; give the record of one, or its folder")
     return files[0]
-
-
-@click.command("split", params=[each for each in spec_options(emulated=False) if each.name in SPLIT])
-@click.option(
-    "--device-file",
-    type=ANY_PATH,
-    metavar="FILE",
-    help="also write what --device emulated:FILE emulates this device by",
-)
-@AS_JSON
-def split(device_file: Path | None, as_json: bool, **given: Any) -> None:
-    """Measure on this machine which share of a training step is its forward pass, for --forward-share.
-
-    `harness split --backend pytorch --model resnet50 --batch-size 64`
-    """
-    from harness.prediction import split as splitting
-
-    fields = {name: value for name, value in given.items() if value is not None}
-    spec = splitting.completed(RunSpec.validated(**{"backend": "pytorch", "warmup_steps": 3, "steps": 20} | fields))
-    if device_file and (device_file.exists() or not device_file.parent.is_dir()):
-        raise InvalidInput(f"--device-file {device_file}: must be a new file, in a folder that exists")
-    what = (
-        f"{spec.model}, {plural(spec.batch_size, 'image')} of {spec.image_size} px, {spec.backend} ({spec.framework})"
-    )
-    line = ProgressLine()
-    line.show(f"measuring {what}: {spec.warmup_steps + spec.steps} forward passes and steps")
-    shared = splitting.measure(spec)
-    line.clear()
-    if device_file:
-        text = splitting.device(spec, shared, f"harness split --backend {spec.backend}")
-        with writing(device_file):
-            write_atomically(device_file, text)
-    if as_json:
-        click.echo(json.dumps(vars(shared)))
-        return
-    of_step = f"share {shared.share:.3f} ± {shared.ci95:.3f} (95 % CI)"
-    click.echo(f"{what}, {spec.device}: forward {shared.forward_s:.4g} s, step {shared.step_s:.4g} s: {of_step}")

@@ -1,6 +1,7 @@
 """Did it get slower since last time: regression, baseline, history."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import click
 
 from harness.analysis import history as histories
 from harness.analysis import regression as regressions
-from harness.cli.loading import RESULTS, STRICT, any_of, tables
-from harness.cli.values import AS_JSON, SHARE, SOURCE, ParsedText, files, share
+from harness.cli.loading import RESULTS, any_of
+from harness.cli.values import AS_JSON, SHARE, SOURCE, ParsedText, files
 from harness.core.text import minute, plural
+from harness.core.written import share
 from harness.errors import HarnessError, InvalidInput, writing
 from harness.report.text import history as history_text
 from harness.report.text import regression as text
@@ -32,11 +34,10 @@ FILE = ParsedText(_new_file)
 @click.command("regression")
 @click.argument("old", type=SOURCE, shell_complete=files)
 @click.argument("new", type=SOURCE, shell_complete=files)
-@STRICT
 @click.option(
     "--threshold",
     metavar="SHARE",
-    type=ParsedText(lambda value: share(value, zero=True)),
+    type=ParsedText(partial(share, zero=True)),
     default="5%",
     help="slowdown that is excused where the data show that it is smaller: 5% or 0.05",
 )
@@ -54,16 +55,12 @@ FILE = ParsedText(_new_file)
     type=click.IntRange(3, 125),
     help="end with this where nothing is significantly slower, but a slowdown as large as --threshold is not excluded",
 )
-@click.option("--all", "everything", is_flag=True, help="show every measurement in a long table")
 @click.option("--json", "as_json", is_flag=True, help="print JSON for scripts instead of the table")
 @click.option("--junit", metavar="FILE", type=FILE, help="write JUnit XML as well, for GitLab, Jenkins and others")
 @click.option(
     "--markdown", metavar="FILE", type=FILE, help="write a Markdown table as well, such as for $GITHUB_STEP_SUMMARY"
 )
-@click.option("--github", is_flag=True, help="print annotations for GitHub Actions as well (with --json: on stderr)")
-def regression(
-    old: str, new: str, inconclusive: int | None, everything: bool, as_json: bool, github: bool, **given: Any
-) -> None:
+def regression(old: str, new: str, inconclusive: int | None, as_json: bool, **given: Any) -> None:
     """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, baselines' names, tables
     (CSV), or reference:TEXT; or some of these, such as 'runs/ @ now-14d:now-7d' and 'runs/ @ now-7d:now' (docs/results.md).
 
@@ -80,9 +77,7 @@ def regression(
     before, after = (any_of([side], selected) for side in (old, new))
     selected.check()
     found = regressions.compare(before, after, rule)
-    click.echo(text.as_json(found, old, new) if as_json else text.terminal(found, old, new, everything))
-    if github:
-        click.echo(text.github(found), err=as_json)
+    click.echo(text.as_json(found, old, new) if as_json else text.terminal(found, old, new))
     for file, write in written:
         if file:
             with writing(file):
@@ -112,7 +107,8 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
 def baseline() -> None:
     """Keep records under a name, to compare with later.
 
-    They are in $HARNESS_BASELINES, a folder that a team can share, or in ~/.local/share/harness/baselines.
+    Each is a folder in $HARNESS_BASELINES, which a team can share, or in ~/.local/share/harness/baselines. `harness table`
+    shows its records, and deleting the folder removes it.
     """
 
 
@@ -146,24 +142,3 @@ def list_baselines(as_json: bool) -> None:
             counts = str(each.records), minute(each.saved), each.harness
             rows.append((each.name, *counts, " ".join(each.sources), each.note))
         click.echo(table(rows, right={1}) if saved else f"no baselines in {baselines.folder()}")
-
-
-@baseline.command("show", short_help="Show where a baseline comes from, and its table")
-@click.argument("name")
-@AS_JSON
-def show(name: str, as_json: bool) -> None:
-    """Show where the baseline NAME comes from, and the table of its records."""
-    saved, folder = baselines.get(name), baselines.folder() / name
-    if as_json:
-        click.echo(saved.model_dump_json(by_alias=True))
-        return
-    for field, value in (saved.model_dump(exclude={"schema_"}) | {"folder": folder}).items():
-        click.echo(f"{field:15} {' '.join(value) if isinstance(value, list) else value}".rstrip())
-    click.echo(f"\n{tables(any_of([str(folder)]))}")
-
-
-@baseline.command("remove", short_help="Delete a baseline")
-@click.argument("name")
-def remove(name: str) -> None:
-    """Delete the baseline NAME and its copies of records."""
-    click.echo(f"removed {baselines.remove(name)}")

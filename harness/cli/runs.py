@@ -3,21 +3,18 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from harness.analysis.evidence import io_overhead
-from harness.cli import config
-from harness.cli.config import Given
+from harness.cli.interrupts import signals_interrupt
 from harness.cli.options import (
     COMPLETED,
     HOW_TO_RUN,
     WHERE_TO_RUN,
-    MeasuringCommand,
+    GroupedCommand,
     field_options,
     flag,
     grouped,
@@ -27,13 +24,12 @@ from harness.cli.options import (
     spec_options,
     specs_of,
 )
-from harness.cli.values import ANY_PATH, AS_JSON, QUIET, ParsedText, completing, numbers, parts, share
-from harness.cli.watching import WATCH, follow, signals_interrupt
+from harness.cli.values import ANY_PATH, AS_JSON, QUIET, Given, ParsedText, completing, parts
 from harness.core import backend as backends
 from harness.core.spec import MPI_LIBRARIES, SYNTHETIC, Accuracy, RunSpec, Training
 from harness.core.validation import checked
+from harness.core.written import numbers, share
 from harness.errors import InvalidInput, RunFailed
-from harness.records.measurement import Record
 from harness.report.text import launches, outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
@@ -43,6 +39,7 @@ from harness.running.notes import known_jobs
 from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
 from harness.running.request import Outcome, carry_out, failed
 from harness.running.run import Run
+from harness.sites import config
 from harness.sites import site as sites
 from harness.worker.agent.seating import SPEC, SUBMISSION
 
@@ -51,16 +48,13 @@ MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggle
 TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
 
 
-IN_FULL = grouped(
-    "How to run", flag("--all everything", "with --dry-run: every process, not five of each role and how many more")
-)
-RUNNING = (*WHERE_TO_RUN, *HOW_TO_RUN, *IN_FULL)
+RUNNING = (*WHERE_TO_RUN, *HOW_TO_RUN)
 
 
 @contextmanager
-def followed(quiet: bool, prefix: Callable[[], str] = lambda: "", line: RunLine | None = None) -> Iterator[RunLine]:
+def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[RunLine]:
     """A line that shows how runs go on; meanwhile signals interrupt them."""
-    line = line or RunLine(not quiet, prefix=prefix)
+    line = RunLine(not quiet, prefix=prefix)
     with signals_interrupt():
         try:
             yield line
@@ -68,16 +62,14 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "", line: RunLine 
             line.clear()
 
 
-def carried_out(wanted: Sequence[RunSpec | Run], place: Place, given: Given, line: RunLine | None = None) -> Outcome:
-    """Carry out a request and follow it on the terminal, in its own ``line``. Without records, print the plans or jobs."""
-    if given["everything"] and not place.dry_run:
-        raise InvalidInput("--all: is for --dry-run, which is missing")
-    with followed(given["quiet"], line=line) as line:
+def carried_out(wanted: Sequence[RunSpec | Run], place: Place, given: Given) -> Outcome:
+    """Carry out a request and follow it on the terminal. Without records, print the plans or jobs."""
+    with followed(given["quiet"]) as line:
         wait, submitting, preflight = not given["no_wait"], not given["no_submit"], bool(given.get("preflight"))
         outcome = carry_out(wanted, place, line, wait, submitting, preflight)
     if place.dry_run:
         print_refusals(outcome.refusals)
-        click.echo(_plans(outcome, given["as_json"], given["everything"]))
+        click.echo(_plans(outcome, given["as_json"]))
     elif not outcome.records:
         jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
         click.echo(json.dumps(jobs) if given["as_json"] else plans.submitted(outcome.jobs, given["no_submit"]))
@@ -91,7 +83,7 @@ def print_refusals(refusals: Sequence[str]) -> None:
         click.echo(f"harness: without --dry-run this is refused: {refusals[0]}{several}", err=True)
 
 
-def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
+def _plans(outcome: Outcome, as_json: bool) -> str:
     """What would be done. As JSON: of a single run an object, of several a list of them and one of the jobs' scripts."""
     if as_json:
         of_runs = [
@@ -102,7 +94,7 @@ def _plans(outcome: Outcome, as_json: bool, everything: bool) -> str:
         if len(of_runs) > 1:
             return json.dumps({"runs": of_runs, "scripts": outcome.scripts}, indent=1)
         return json.dumps(of_runs[0] | ({"script": outcome.scripts[0]} if outcome.scripts else {}), indent=1)
-    return "\n\n".join([*outcome.scripts, *(plans.plan(run, everything) for run in outcome.runs)])
+    return "\n\n".join([*outcome.scripts, *(plans.plan(run) for run in outcome.runs)])
 
 
 def measure(
@@ -165,17 +157,12 @@ def several_of_each(every: str, nodes: str = "1") -> list[click.Option]:
     )
 
 
-BOTH = "measure on synthetic images too, repeats interleaved, and say what those of --data cost"
-COMPARE_SYNTHETIC = flag("--compare-synthetic", BOTH)
-
-
 @click.command(
     "run",
-    cls=MeasuringCommand,
+    cls=GroupedCommand,
     params=[
         *several_of_each("every backend on each framework over each transport"),
         *spec_options(leave_out=("backend", "nodes", "mpi")),
-        *grouped("What to measure", COMPARE_SYNTHETIC),
         *RUNNING,
         *CHECKED_BEFORE,
     ],
@@ -191,35 +178,7 @@ def run(**given: Any) -> None:
     `harness run --backend pytorch:mpi,horovod:torch:mpi --mpi mpich,intel --nodes 2`
     """
     place = place_of(given)
-    specs = specs_of(given, place)
-    if given["compare_synthetic"]:
-        _compare_synthetic(specs, place, given)
-        return
-    measure(specs, place, given, outcomes.summary, outcomes.measured)
-
-
-def _compare_synthetic(specs: Sequence[RunSpec], place: Place, given: dict[str, object]) -> None:
-    """Measure a run on its images and on synthetic ones, and print what the images cost. Raises InvalidInput, RunFailed."""
-    if len(specs) > 1:
-        raise InvalidInput("--compare-synthetic: is for one backend on one number of nodes")
-    (spec,) = specs
-    if spec.data == SYNTHETIC:
-        raise InvalidInput("--compare-synthetic: give --data PATH, whose images are to be compared with synthetic ones")
-    on_synthetic = spec.model_copy(update={"data": SYNTHETIC, "data_cache": "as_found"})
-    outcome = carried_out([spec, on_synthetic], place, given)
-    outcome.check()
-    if not outcome.records:
-        return
-    real, synthetic = outcome.records
-    assert isinstance(real, Record) and isinstance(synthetic, Record)
-    overhead = io_overhead(real, synthetic)
-    if given["as_json"]:
-        documents = {"real": json.loads(real.to_json()), "synthetic": json.loads(synthetic.to_json())}
-        click.echo(json.dumps(documents | {"io_overhead": asdict(overhead)}))
-        return
-    of_real, of_synthetic = (run.record_file for run in outcome.runs)
-    click.echo(outcomes.io_overhead(overhead, synthetic, of_synthetic))
-    click.echo(outcomes.summary(real, of_real))
+    measure(specs_of(given, place), place, given, outcomes.summary, outcomes.comparison)
 
 
 def _accuracy(text: str) -> Accuracy:
@@ -252,7 +211,7 @@ HOW_TO_TRAIN = grouped(
 
 @click.command(
     "train",
-    cls=MeasuringCommand,
+    cls=GroupedCommand,
     params=[*HOW_TO_TRAIN, *spec_options(MEASURING, TRAINING_DEFAULTS, emulated=False), *RUNNING],
 )
 def train(**given: object) -> None:
@@ -279,26 +238,21 @@ def _folders(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     """``paths``; without any, where runs are written without --output: as the config or the site has it, or runs/."""
     if paths:
         return paths
-    if output := config.defaults(HOW_TO_RUN).get("output"):
-        return (Path(output),)
+    if output := config.read().folder:
+        return (output,)
     site, _ = chosen_site(None)
     return ((sites.find(site).output if site else None) or DEFAULT_OUTPUT,)
 
 
 @click.command("status")
 @RUN_DIRS
-@WATCH
 @AS_JSON
-def status(paths: tuple[Path, ...], watch: bool, as_json: bool) -> None:
+def status(paths: tuple[Path, ...], as_json: bool) -> None:
     """How far runs are, here and on a cluster: the repeats or epochs that have ended, their jobs' states, their img/s.
 
     RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in the usual --output]
     """
-    runs = _found(_folders(paths))
-    if watch:
-        follow(lambda: statuses.status(runs), outcomes.runs, outcomes.run_lines, as_json)
-    else:
-        _print_status(statuses.status(runs), as_json)
+    _print_status(statuses.status(_found(_folders(paths))), as_json)
 
 
 @click.command("collect")

@@ -1,7 +1,5 @@
 """The profiles of sites, the backends' environments, and your own defaults."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -11,13 +9,12 @@ from typing import get_args
 import click
 
 from harness import environments
+from harness.cli.interrupts import signals_interrupt
 from harness.cli.values import ANY_PATH, AS_JSON, TEXT, completing
-from harness.cli.watching import signals_interrupt
 from harness.core.backend import backend, names
 from harness.core.text import plural
-from harness.core.validation import option_name
 from harness.environments import Variant, building, mpi
-from harness.environments.pythons import at, given_python
+from harness.environments.pythons import at
 from harness.errors import InvalidInput, writing
 from harness.files import write_atomically
 from harness.sites import config as own
@@ -28,7 +25,6 @@ EXAMPLE = """\
 site = "mycluster:gpu"        # where runs take place; "local" is this machine
 account = "s123"
 output = "$SCRATCH/runs"      # the folder for run directories
-batch-size = 32               # and any other option of `harness run` and train
 """
 
 
@@ -146,28 +142,19 @@ FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the bac
 @click.argument("names", nargs=-1, required=True, metavar="BACKEND|MPI...", shell_complete=completing(_built))
 @VARIANT
 @FRAMEWORK
-@click.option(
-    "--python",
-    "where",
-    type=ANY_PATH,
-    help="make those environments from this Python (or its prefix) that need another version than harness; "
-    "found on this machine by default",
-)
-def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, where: Path | None) -> None:
+def env_build(names: tuple[str, ...], variant: Variant, framework: str | None) -> None:
     """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already.
 
     MPI is a library for --mpi that no backend's own environment has: intel or openmpi.
     """
-    wanted = [environment for name in names for environment in _environments(name, variant, framework)]
-    base = None if where is None else given_python(where, wanted)
-    for environment in wanted:
+    for environment in [each for name in names for each in _environments(name, variant, framework)]:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
 
         def tell(line: str, label: str = label) -> None:
             click.echo(f"{label}: {line}", err=True)
 
         with signals_interrupt():
-            folder = building.build(environment, tell, base)
+            folder = building.build(environment, tell)
         click.echo(f"{label}: ready at {folder}")
 
 
@@ -208,11 +195,10 @@ def env_path(name: str, variant: Variant, framework: str | None) -> None:
 @AS_JSON
 def config_(as_json: bool) -> None:
     """Show and check your own defaults, and the site where runs take place."""
-    from harness.cli import config, runs
     from harness.running.prepare import chosen_site
 
-    values = own.read()
-    config.defaults(runs.run.params)  # checks all of it
+    chosen = own.read()
+    values = chosen.model_dump(exclude_none=True) | ({"output": str(chosen.folder)} if chosen.folder else {})
     name, why = chosen_site(None)
     site = sites.find(name) if name else None
     where, what = (site.name, why) if site else ("local:default", why or "this machine")
@@ -224,6 +210,5 @@ def config_(as_json: bool) -> None:
         click.echo(f"\nYou have no defaults. They would be in {own.path()}, for example:\n\n{EXAMPLE}", nl=False)
         return
     click.echo(f"\nyour defaults, in {own.path()}:")
-    width = max(map(len, values))
     for key, value in values.items():
-        click.echo(f"    {option_name(key):{width + 2}}  {value if isinstance(value, str) else json.dumps(value)}")
+        click.echo(f"    {key:7}  {value}")

@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 
-from harness.cli.config import Given
-from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, MeasuringCommand, flag, grouped, option, place_of
+from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, GroupedCommand, flag, grouped, option, place_of
 from harness.cli.runs import followed, print_cancelled, print_refusals
-from harness.cli.values import ANY_PATH
-from harness.cli.watching import WATCH, follow
+from harness.cli.values import ANY_PATH, Given
 from harness.core.text import plural
 from harness.report.text import outcomes, plans
 from harness.running.campaign import Campaign, PointStatus, problem
@@ -40,13 +38,13 @@ def _of_file(name: str, short_help: str, *options: str) -> Callable[[Callable[..
     """A command for the study in a file, with those of the options that say where it is."""
     names = ("site", "environ", "output", *options)
     params = [FILE, *(option for option in (*WHERE_TO_RUN, *HOW_TO_RUN) if option.name in names)]
-    return study.command(name, short_help=short_help, cls=MeasuringCommand, params=params)
+    return study.command(name, short_help=short_help, cls=GroupedCommand, params=params)
 
 
 @study.command(
     "run",
     short_help="Measure the points that have not been measured yet",
-    cls=MeasuringCommand,
+    cls=GroupedCommand,
     params=[FILE, *WHICH_POINTS, *(each for each in WHERE_TO_RUN if each.name != "no_submit"), *HOW_TO_RUN],
 )
 def study_run(**given: Any) -> None:
@@ -81,7 +79,7 @@ def _study_plan(campaign: Campaign, given: Given) -> str:
         return json.dumps({"points": [point.as_dict() for point in points], "jobs": listed, "script": script})
     at_once = f", {lanes} at once" if len(jobs) > lanes else ""
     queue = f"; {plural(len(jobs), 'job')}{at_once} (--json lists them)" if jobs else ""
-    return plans.study_plan(points, runs, queue, _options(given))
+    return plans.study_plan(points, runs, queue)
 
 
 def _described(given: Given) -> tuple[Study, Place]:
@@ -92,26 +90,18 @@ def _described(given: Given) -> tuple[Study, Place]:
 
 def _called(given: dict[str, object]) -> str:
     """The study as the next command has to name it: its file, and the options that say where it is."""
-    return shlex.join([str(given["file"]), *_options(given)])
-
-
-def _options(given: Given) -> list[str]:
-    return [word for name in ("site", "environ", "output") if given[name] for word in (f"--{name}", str(given[name]))]
+    places = [word for name in ("site", "environ", "output") if given[name] for word in (f"--{name}", str(given[name]))]
+    return shlex.join([str(given["file"]), *places])
 
 
 def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
     click.echo(json.dumps([point.as_dict() for point in points]) if as_json else text)
 
 
-@_of_file("status", "Show how far the points are; --watch follows them", "as_json")
-@WATCH
-def study_status(watch: bool, as_json: bool, **given: Any) -> None:
+@_of_file("status", "Show how far the points are", "as_json")
+def study_status(as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
-    described = _described(given)
-    if watch:
-        follow(lambda: Campaign(*described).status(), outcomes.study, outcomes.point_lines, as_json)
-        return
-    points = Campaign(*described).status()
+    points = Campaign(*_described(given)).status()
     _print(points, as_json, outcomes.study(points))
 
 

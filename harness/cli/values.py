@@ -1,10 +1,6 @@
 """Values that people write in ways of their own, and options that many commands have."""
 
-from __future__ import annotations
-
-import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +8,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from harness.core.spec import MOST_WORKERS
-from harness.errors import InvalidInput
+from harness.core.written import share, understood
 
+Given = Mapping[str, Any]  # the values of a command's options, by their names
 Completions = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 _NOW = "harness.now"  # what a command's context keeps
 
@@ -57,26 +53,7 @@ class ParsedText(click.ParamType[object]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         assert param is not None
-        try:
-            return self.read(value)
-        except ValueError as error:
-            raise InvalidInput(f"{param.opts[0]} {value!r}: {error}") from None
-
-
-def numbers(text: str, right: str = "numbers such as 8, 1,2,4, 1..512 or 1..512+1") -> list[int]:
-    """``1,2,4``; ``1..512``, which doubles; ``1..512+1``, which adds. In order, once each."""
-    found: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,6})\s*(?:\.\.\s*(\d{1,6})\s*(?:\+\s*(\d{1,6}))?)?\s*", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        step = int(match[3]) if match and match[3] else None
-        if not 1 <= first <= last <= MOST_WORKERS or step == 0:
-            raise ValueError(f"must be {right}; at most {MOST_WORKERS:,}")
-        if step:
-            found |= set(range(first, last + 1, step))
-        else:
-            found |= {last, *(first << doubled for doubled in range((last // first).bit_length()))}
-    return sorted(found)
+        return understood(f"{param.opts[0]} {value!r}", value, self.read)
 
 
 def source(value: str) -> str:
@@ -101,29 +78,6 @@ def text(value: str) -> str:
     return value
 
 
-def share(value: str, zero: bool = False) -> float:
-    """``5%``, ``5 %`` or ``0.05`` as 0.05."""
-    number, percent, rest = value.strip().partition("%")
-    try:
-        read = math.nan if rest else float(number) / (100 if percent else 1)
-    except ValueError:
-        read = math.nan
-    if not 0 <= read < 1 or (not zero and not read):
-        least = "0 or more" if zero else "more than 0"
-        raise ValueError(f"must be a share such as 5% or 0.05, {least} and less than 100%")
-    return read
-
-
-def positive(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError("must be a finite number above 0")
-    return number
-
-
 def parts(value: str, example: str) -> list[str]:
     if listed := [part.strip() for part in value.split(",") if part.strip()]:
         return listed
@@ -132,4 +86,4 @@ def parts(value: str, example: str) -> list[str]:
 
 TEXT, PATH = ParsedText(text), ParsedText(lambda value: Path(text(value)))
 ANY_PATH = click.Path(path_type=Path)
-SHARE, POSITIVE = ParsedText(share), ParsedText(positive)
+SHARE = ParsedText(share)

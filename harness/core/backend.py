@@ -15,6 +15,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from harness.core.exchange import Exchange
 from harness.core.parts import part
 from harness.core.spec import (
@@ -28,7 +30,7 @@ from harness.core.spec import (
     Training,
     variant_of,
 )
-from harness.core.validation import option_name
+from harness.core.validation import mistakes, option_name
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput, error_in_one_line
 
@@ -224,6 +226,20 @@ def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[st
             fields[name] = _chosen(model, parts)
     options = {name: value for name, value in spec["options"].items() if name not in usual or value != usual[name]}
     return fields | {"options": options}
+
+
+def wrong_option(spec: RunSpec) -> str:
+    """What its backend says against an option of ``spec``; "" if that is nothing, or the backend is not known here."""
+    try:
+        options = backend(spec.backend).options
+    except InvalidInput:
+        return ""
+    try:
+        options.model_validate({name: value for name, value in spec.options.items() if name in options.model_fields})
+    except ValidationError as error:
+        wrong = [each for each in mistakes(error) if each[0] in spec.options]
+        return " ".join(("spec.options." + wrong[0][0], wrong[0][1])) if wrong else ""
+    return ""
 
 
 def _chosen(model: type[Frozen], values: Mapping[str, object]) -> dict[str, object]:

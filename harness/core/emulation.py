@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from harness import models
 from harness.core.spec import EMULATED, SYNTHETIC, Frozen, RunSpec
-from harness.core.validation import mistake
+from harness.core.validation import making_sense_of
 from harness.errors import InvalidInput
 from harness.worker.steady import FEWEST
 
@@ -68,7 +68,7 @@ class Kept(Frozen):
     step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
     ``stalled_s`` is how long the devices waited for parameters, and ``stalls_s`` how long the first of them did before each
     layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
-    ``computed_s`` is how long they computed in all, delays included (None: an older record).
+    ``computed_s`` is how long they computed in all, delays included.
     ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell. ``forked``: the
     process shares its framework's memory with those of the same run.
     """
@@ -77,8 +77,8 @@ class Kept(Frozen):
     late_sum_s: float
     late_p99_s: float
     stalled_s: float
+    computed_s: float
     stalls_s: tuple[float, ...] = ()
-    computed_s: float | None = None
     sent: int
     resent: int
     link_bytes_per_s: float | None
@@ -95,17 +95,12 @@ def profile(name: str) -> DeviceProfile:
     if not file.exists():
         file = Path(name)
     option = f"--device {EMULATED}{name}"
-    try:
+    if not file.exists():
+        raise InvalidInput(f"{option}: neither one of {', '.join(known())}, nor a file")
+    with making_sense_of(option):
         content = tomllib.loads(file.read_text())
-    except FileNotFoundError:
-        raise InvalidInput(f"{option}: neither one of {', '.join(known())}, nor a file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"{option}: {error}") from None
-    try:
         own = {key: content.pop(key) for key in ("description", "forward_share") if key in content}
         return DeviceProfile(**own, steps=TypeAdapter(dict[str, DeviceStep]).validate_python(content))
-    except ValidationError as error:
-        raise InvalidInput(f"{option}: {': '.join(filter(None, mistake(error)))}") from None
 
 
 def emulation(spec: RunSpec) -> Emulation | None:

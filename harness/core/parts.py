@@ -5,7 +5,7 @@ from pathlib import Path
 from harness.errors import HarnessError
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("backends", "models", "kernels", "jobs", "reference", "studies")
+PARTS = ("backends", "models", "kernels", "jobs", "programs", "reference", "studies")
 
 
 def part(name: str) -> Path:

@@ -48,14 +48,12 @@ class Allocation:
     """The hosts a run gets, all alike, and the first of the ports it may listen on.
 
     ``mpi_env`` tells MPI libraries which of them is meant and how these hosts reach each other, where they need to be told.
-    ``pmix`` is the program that starts the ranks' PMIx server, where the launcher needs one.
     """
 
     nodes: tuple[Node, ...]
     cores_per_node: int
     base_port: int
     mpi_env: Mapping[str, str] = field(default_factory=dict)
-    pmix: str | None = None
 
     @property
     def gpus_per_node(self) -> int:
@@ -81,9 +79,8 @@ class Process(Seat):
 class LaunchPlan:
     """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
 
-    ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``model`` is the
-    folder of a model that another package announces: workers do not see that package. ``emulation`` has the fields of an
-    ``Emulation``, if there is one. ``pmix`` is that of the ``Allocation``.
+    ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``emulation`` has
+    the fields of an ``Emulation``, if there is one.
     """
 
     backend: str
@@ -93,13 +90,10 @@ class LaunchPlan:
     processes: tuple[Process, ...]
     details: Mapping[str, Any] = field(default_factory=dict)
     schema: str = SCHEMA
-    model: str | None = None
     emulation: Mapping[str, object] | None = None
-    pmix: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        absent = [name for name in ("model", "emulation", "pmix") if getattr(self, name) is None]
-        return {name: value for name, value in asdict(self).items() if name not in absent}
+        return {name: value for name, value in asdict(self).items() if name != "emulation" or value is not None}
 
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), indent=1) + "\n"
@@ -160,6 +154,14 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
         raise InvalidInput(f"--data-cache {spec.data_cache}: synthetic images are not read; give --data PATH")
     if image_size < model.smallest_image:
         raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")
+    if (
+        model.norm
+        and not (spec.kernel or full.emulated)
+        and spec.batch_size * min(model.pixels(image_size).values()) < 2
+    ):
+        raise InvalidInput(
+            f"--batch-size {spec.batch_size}: at --image-size {image_size} batch norms see one value; give 2"
+        )
     if device != "cuda" and full.precision == "tf32":
         raise InvalidInput("--precision tf32 needs --device cuda; on CPUs use fp32")
     if device == "cuda" and allocation.gpus_per_node < spec.devices_per_node:
@@ -245,7 +247,5 @@ def launch_plan(
         mpi=arrangement.mpi,
         processes=tuple(seated(index, seat) for index, seat in enumerate(seats)),
         details=arrangement.details,
-        model=models.announced_folder(spec.model),
         emulation=emulated.model_dump() if (emulated := emulation(spec)) else None,
-        pmix=allocation.pmix if arrangement.mpi else None,
     )

@@ -19,7 +19,7 @@ from pydantic import (
 
 from harness import kernels, models
 from harness.core.text import LARGEST_SIZE
-from harness.core.validation import checked
+from harness.core.validation import checked, option_name
 
 SYNTHETIC = "synthetic"
 MOST_WORKERS = 65_536  # each needs a port of its own
@@ -144,7 +144,8 @@ class KernelSizes(Frozen):
 class Program(Frozen):
     """Somebody's own distributed program: the command of each of its processes, which has ``{rank}`` and the like.
 
-    It is started in ``folder``. ``pattern`` finds img/s in what workers print, by the program's own clock.
+    It is started in ``folder``. ``pattern`` finds a number in what workers print, of which img/s follow, by the program's
+    own clock; ``log`` names a program whose pattern and unit are known.
     """
 
     command: tuple[str, ...] = Field(min_length=1)
@@ -156,21 +157,47 @@ class Program(Frozen):
     )
     mpi: bool = Field(False, description="start all processes as the ranks of one MPI world, workers first")
     once: bool = Field(False, description="start it on the first node only: it starts the others itself, on {hosts}")
+    log: str | None = Field(None, description="read img/s as this program prints them; see `harness list programs`")
     pattern: str | None = Field(
         None,
         min_length=1,
-        description="expression whose one group is img/s in a line of the output; the last match counts",
+        description="expression whose one group is a number in a line of the output; the last match counts",
+    )
+    unit: Literal["img/s", "step/s", "s/step", "ms/step"] = Field(
+        "img/s", description="unit of that number, unless the group has one"
+    )
+    images_per_step: int | None = Field(
+        None, ge=1, description="images of a step of which the output has the time or the rate, over all workers"
     )
     sum_workers: bool = Field(
         False, description="add the img/s that the workers print, where each prints its own share"
     )
+    times_workers: bool = Field(
+        False, description="multiply by the number of devices, where only the first worker prints its own share"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_known_log(cls, value: object) -> object:
+        """With what is known of the ``log``, where nothing else is given. A record has its pattern."""
+        from harness.core import known_logs
+
+        if not isinstance(value, dict) or value.get("log") is None or value.get("pattern") is not None:
+            return value
+        try:
+            known = known_logs.options(value["log"])
+        except ValueError as error:
+            raise ValueError(f"--log {value['log']}: {error}") from None
+        return known | {name: given for name, given in value.items() if given is not None}
 
     @field_validator("pattern")
     @classmethod
     def _with_one_group(cls, value: str | None) -> str | None:
+        import regex
+
         try:
-            groups = 1 if value is None else re.compile(value).groups
-        except re.error as error:
+            groups = 1 if value is None else regex.compile(value).groups
+        except regex.error as error:
             raise ValueError(f"is no regular expression: {error}") from None
         if groups != 1:
             raise ValueError(r"must have one group, as in 'total images/sec: ([0-9.]+)'")
@@ -180,6 +207,19 @@ class Program(Frozen):
     def _one_way(self) -> Self:
         if self.once and (self.mpi or self.ps):
             raise ValueError(f"--once: it starts its ranks itself; leave out {'--mpi' if self.mpi else '--ps'}")
+        if self.once and (self.sum_workers or self.times_workers):
+            option = "--sum-workers" if self.sum_workers else "--times-workers"
+            raise ValueError(f"{option}: with --once there is one output, of all workers; leave it out")
+        if self.sum_workers and self.times_workers:
+            raise ValueError("--times-workers: is for output of the first worker only; leave out --sum-workers")
+        if self.pattern is None:
+            for name in ("unit", "images_per_step", "sum_workers", "times_workers"):
+                if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{option_name(name)}: says how output is read; give --pattern or --log, too")
+        elif self.unit != "img/s" and self.images_per_step is None:
+            raise ValueError(f"--images-per-step is required: the output has {self.unit}")
+        elif self.unit == "img/s" and self.images_per_step is not None:
+            raise ValueError("--images-per-step: is for steps; give --unit step/s, s/step or ms/step, or leave it out")
         return self
 
 
@@ -313,7 +353,7 @@ class RunSpec(Frozen):
         """The network or the kernel that is measured, or what the program is called."""
         if self.program:
             scripts = (word for word in self.program.command if word.endswith(".py"))
-            return re.sub(r"\W+", "_", PurePath(next(scripts, self.program.command[0])).stem)
+            return re.sub(r"\W+", "_", PurePath(next(scripts, self.program.command[0])).stem, flags=re.ASCII)[:80]
         return self.kernel.name if self.kernel else self.model
 
     @property

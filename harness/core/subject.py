@@ -57,10 +57,9 @@ class Subject:
 
         Backends are the ``contenders`` between ``device``s. An option of a backend is for those that have it, a library for
         those that go over MPI; it is refused if it is for none of them, unless it is ``optional``. What is None counts as
-        left out, and then there may be what is ``usual``. A program has no ``optional`` options of its own: they are meant
-        for backends. Raises InvalidInput.
+        left out, and then there may be what is ``usual``. Raises InvalidInput.
         """
-        known = {*self.names.values()} - (OF_PROGRAM & {*optional} if self.command else set())
+        known = {*self.names.values()}
         options = {name: value for name, value in options.items() if name in known and value is not None}
         if self.command:
             return [self._of_program(usual | options)]
@@ -89,9 +88,9 @@ class Subject:
             check_mpi(specs, libraries)
         return specs
 
-    def spec(self, options: Mapping[str, Any], /, *more: Any, **usual: Any) -> RunSpec:
+    def spec(self, options: Mapping[str, Any], device: str = "cpu", /, **usual: Any) -> RunSpec:
         """The spec that ``specs`` gives. Raises InvalidInput if there are several."""
-        spec, *others = self.specs(options, *more, **usual)
+        spec, *others = self.specs(options, device, **usual)
         if others:
             raise InvalidInput("--backend, --nodes, --mpi: must be one each; `harness run` measures several")
         return spec
@@ -108,9 +107,14 @@ class Subject:
         of_program = {name: options[name] for name in OF_PROGRAM if name in options}
         program = checked(Program, of_program | {"command": self.command, "folder": str(Path.cwd())})
         fields = {name: value for name, value in options.items() if name in RunSpec.model_fields.keys() - {*UNUSED}}
-        return RunSpec.validated(
+        spec = RunSpec.validated(
             **{"devices_per_node": program.workers_per_node} | fields, backend=NAME, program=program
         )
+        if program.sum_workers and spec.devices_per_node > program.workers_per_node:
+            raise InvalidInput(
+                "--sum-workers: the program starts several workers itself, whose lines are in one output"
+            )
+        return spec
 
 
 def check_mpi(specs: Iterable[RunSpec], libraries: Sequence[str]) -> None:

@@ -3,11 +3,14 @@
 import re
 import typing
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from harness.core.elsewhere import SHOWN
+from harness.core.elsewhere import shown as shown_text
 from harness.core.text import did_you_mean
 from harness.errors import InvalidInput
 
@@ -37,6 +40,19 @@ def checked(model: type[Model], fields: dict[str, object]) -> Model:
     raise InvalidInput(reason)
 
 
+@contextmanager
+def making_sense_of(file: object, model: type[BaseModel] | None = None) -> Iterator[None]:
+    """Raise InvalidInput with one line that names the file and the field, if it cannot be read or is no such ``model``."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(f"{file}: {error.strerror}") from None
+    except ValidationError as error:
+        raise InvalidInput(": ".join(filter(None, (str(file), *mistake(error, model))))) from None
+    except ValueError as error:  # no TOML, no JSON, or no text
+        raise InvalidInput(f"{file}: {error}") from None
+
+
 def mistake(error: ValidationError, model: type[BaseModel] | None = None) -> tuple[str, str]:
     return mistakes(error, model)[0]
 
@@ -59,11 +75,13 @@ def _reason(detail: ErrorDetails, model: type[BaseModel] | None) -> str:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            instead = did_you_mean(str(detail["loc"][-1]), _fields(model, detail["loc"][:-1]) if model else [])
-            return "unknown field" + (instead and f"; {instead}")
+            known = _fields(model, detail["loc"][:-1]) if model else []
+            few = f"it takes {', '.join(known)}" if 0 < len(known) < 9 else ""
+            return "; ".join(filter(None, ("unknown field", did_you_mean(str(detail["loc"][-1]), known) or few)))
         case "value_error" | "json_invalid":
             return _words(detail["msg"])
-    return _words(detail["msg"]) + ("" if isinstance(value, dict | list) else f", not {value!r}")
+    shown = shown_text(value) if isinstance(value, str) and len(value) > SHOWN else repr(value)
+    return _words(detail["msg"]) + ("" if isinstance(value, dict | list) else f", not {shown}")
 
 
 def _fields(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:

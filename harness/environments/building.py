@@ -21,34 +21,29 @@ from typing import IO
 from harness import files
 from harness.environments import EnvironmentProblem, EnvironmentSpec, key, lacking_tools, path, pins, require, status
 from harness.environments.pythons import BasePython, find_python, isolated
-from harness.errors import RunFailed
+from harness.errors import RunFailed, signal_name
 
-Progress = Callable[[str], None]
+OnLine = Callable[[str], None]
 
 CHECK_TIMEOUT_S = 600  # a cold import of TensorFlow from a busy parallel file system takes minutes
 
 
-def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = None) -> Path:
+def build(spec: EnvironmentSpec, progress: OnLine) -> Path:
     """Build the environment unless it is ready, and return its folder. ``progress`` receives short lines for people.
 
-    ``base`` is the Python to make it from if ``spec`` names one, by default what ``find_python`` finds. Of several builders
-    one builds and the others wait. Raises RunFailed (what failed, why, the log; below it the compiler's words) or
-    EnvironmentProblem; then only the log, ``<folder>.log``, is left behind.
+    Of several builders one builds and the others wait. Raises RunFailed (what failed, why, the log; below it the
+    compiler's words) or EnvironmentProblem; then only the log, ``<folder>.log``, is left behind.
     """
     folder = path(spec)
     pins(spec.requirements)
     if status(spec) == "ready":
-        if base and spec.python:
-            progress(f"is built already; to make it from {base.python}, remove {folder} first")
         return folder
     if lacking := lacking_tools(spec):
         raise EnvironmentProblem(
             f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module or install it"
         )
-    if spec.python is None:
-        base = BasePython(Path(sys.executable), platform.python_version())
-    elif base is None:
-        base = find_python(spec.python)
+    own = BasePython(Path(sys.executable), platform.python_version())
+    base = find_python(spec.python) if spec.python else own
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with lock(folder, progress) as descriptor:
@@ -69,7 +64,7 @@ def build(spec: EnvironmentSpec, progress: Progress, base: BasePython | None = N
 
 
 @contextlib.contextmanager
-def lock(folder: Path, progress: Progress) -> Iterator[int]:
+def lock(folder: Path, progress: OnLine) -> Iterator[int]:
     """Hold the environment's lock, whose descriptor pip inherits: nobody rebuilds under one that a killed harness left."""
     with folder.with_name(f"{folder.name}.lock").open("a") as file:
         if not files.lock(file):
@@ -84,7 +79,7 @@ def _remove(folder: Path) -> None:
 
 
 def _fill(
-    folder: Path, spec: EnvironmentSpec, base: BasePython, progress: Progress, log: IO[str], descriptor: int
+    folder: Path, spec: EnvironmentSpec, base: BasePython, progress: OnLine, log: IO[str], descriptor: int
 ) -> None:
     """Make the virtual environment in its final place (it cannot be moved later) and mark it complete."""
     began = time.monotonic()
@@ -116,7 +111,7 @@ def _fill(
 
 
 def _stream(
-    argv: Sequence[str | Path], environ: Mapping[str, str], log: IO[str], descriptor: int, progress: Progress
+    argv: Sequence[str | Path], environ: Mapping[str, str], log: IO[str], descriptor: int, progress: OnLine
 ) -> list[str] | None:
     """Run a command with its output to the log; return the output if it failed. The command never outlives the call."""
     words = [str(word) for word in argv]
@@ -229,7 +224,7 @@ def matches(installed: str | None, pinned: str) -> bool:
 
 
 def ending(code: int) -> str:
-    return f"died from {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"died from {signal_name(-code)}" if code < 0 else f"exit code {code}"
 
 
 # --- what pip and the compilers print, for the person who waits or has to mend it --------------------------------------

@@ -42,8 +42,3 @@ def variables(library: str) -> dict[str, str]:
         before = os.environ.get("LD_LIBRARY_PATH")
         own |= {"LD_LIBRARY_PATH": f"{file.parent}:{before}" if before else str(file.parent), "I_MPI_PIN": "off"}
     return own
-
-
-def pmix_server() -> Path:
-    """Open MPI's program that serves PMIx to the ranks on this machine."""
-    return path(environment("openmpi")) / "bin" / "prterun"

@@ -24,7 +24,7 @@ from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
-from harness.launch import forked, pmi, pmix
+from harness.launch import forked, pmi
 from harness.launch.forked import Started, StartRequest
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
@@ -47,11 +47,6 @@ PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands o
 # MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH uses
 # libfabric for it: with UCX's TCP an allreduce of 16 MB between two ranks took 1.5 s here, with libfabric's 16 ms.
 MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
-# Open MPI tells nodes apart by the server that started their ranks, and here that is one: no memory is shared, within a
-# "node" either, unless there is only one.
-OPEN_MPI_ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": "lo"}
-OPEN_MPI_NODES_ENV = {"OMPI_MCA_btl": "tcp,self"}
-World = pmi.MpiWorld | pmix.PmixWorld
 # PMI's and PMIx's variables, where harness itself was started as a rank of somebody else's world.
 OF_OTHER_WORLDS = "PMI"
 
@@ -171,8 +166,7 @@ def run(
     watch = begun(plan, run_dir, repeat)
     running: dict[int, Started] = {}
     with ExitStack() as stack:
-        size = len(plan.processes)
-        world: World | None = pmix.PmixWorld(Path(plan.pmix), size, watch.repeat_dir) if plan.pmix else pmi.world(plan)
+        world = pmi.world(plan)
         if world:
             stack.callback(world.close)
         with ExitStack() as inherited:  # sockets, which are closed here once those who need them have them
@@ -196,7 +190,7 @@ def run(
 
 
 def _start(
-    process: Process, repeat_dir: Path, world: World | None, site: Site | None, inherited: ExitStack
+    process: Process, repeat_dir: Path, world: pmi.MpiWorld | None, site: Site | None, inherited: ExitStack
 ) -> StartRequest:
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
     fds: tuple[int, ...] = ()
@@ -204,7 +198,7 @@ def _start(
         env = {name: value for name, value in env.items() if not name.startswith(OF_OTHER_WORLDS)}
         variables, end = world.member(process.index)
         env |= variables
-        fds = (inherited.enter_context(end).fileno(),) if end else ()
+        fds = (inherited.enter_context(end).fileno(),)
     namespaces = site.namespaces_of(process.host) if site else None
     return StartRequest(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
 

@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 
 from harness.core.plan import LaunchPlan, Node
 from harness.core.text import last_line
-from harness.errors import InvalidInput, RunFailed
+from harness.errors import InvalidInput, RunFailed, signal_name
 from harness.launch import pmi
 from harness.launch.local import MPI_ENV
 from harness.launch.script import expanding
@@ -341,7 +341,7 @@ def _trouble(connection: Connection) -> str | None:
         return f"cannot be started: {connection.problem}"
     assert code
     if code == SSH_FAILED or code < 0:
-        words = connection.words if code > 0 else f"ssh was killed by {signal.Signals(-code).name}"
+        words = connection.words if code > 0 else f"ssh was killed by {signal_name(-code)}"
         state = f"connection to {process.host} lost" if connection.heard else "no connection"
         return f"is out of reach: {state}: {words}"
     no_task = "can't open file" in connection.words

@@ -4,7 +4,6 @@ The error of a repeat says who failed, where and how, from what its processes ha
 """
 
 import json
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.core.elsewhere import plain
 from harness.core.plan import LaunchPlan, Process
-from harness.errors import RunFailed
+from harness.errors import RunFailed, signal_name
 from harness.files import end_of
 from harness.worker.agent.seating import folder_of
 
 MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
 PHASES = (*MEASURING, "training", "trained", "evidence", "closed")
-LOG_LINES = 12
+LOG_LINES, LINE = 12, 500  # lines, and characters of one, that a message has
 POLL_S = 0.5  # each look costs the machine that is being measured a little
 CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
 
@@ -159,7 +159,7 @@ def exit_failure(watch: Watch, exits: Mapping[int, int]) -> RunFailed:
     failed = {index: code for index, code in exits.items() if code != 0}
     for index, code in failed.items():
         if code < 0:
-            return failure(watch, watch.followed[index], f"was killed by {signal.Signals(-code).name}")
+            return failure(watch, watch.followed[index], f"was killed by {signal_name(-code)}")
     if reported := watch.first_error():
         error = reported.events["error"]
         return failure(watch, reported, f"failed: {error['type']}: {error['message']}")
@@ -187,7 +187,7 @@ def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
 
 
 def last_lines(log: Path) -> list[str]:
-    return end_of(log).rstrip().splitlines()[-LOG_LINES:]
+    return [plain(line)[:LINE] for line in end_of(log).rstrip().splitlines()[-LOG_LINES:]]
 
 
 def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:

@@ -4,10 +4,8 @@ Nothing here has to stay alive. The study's folder, OUTPUT/NAME, holds the run d
 which run directories belong to which point. How far a point is, is never written down: records and the batch system know.
 """
 
-import json
 import shutil
 import zlib
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,10 +35,7 @@ UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 @dataclass
 class PointStatus:
-    """How far a point is, and the repeats that have ended.
-
-    ``tried`` is 0, or for the best number of parameter servers of those measured: how many there are.
-    """
+    """How far a point is, and the repeats that have ended."""
 
     entry: Entry
     label: str
@@ -51,7 +46,6 @@ class PointStatus:
     jobs: tuple[JobState, ...] = ()
     run: Run | None = None
     record: Record | KernelRecord | None = None
-    tried: int = 0
 
     @property
     def img_per_s(self) -> float | None:
@@ -107,7 +101,6 @@ class PointStatus:
             "of": self.entry.spec["repeats"],
             "jobs": {job.id: job.state or None for job in self.jobs},
             **({"kernel": self.kernel} if self.kernel else {"img_per_s": self.img_per_s}),
-            "best_ps_of": self.tried,
             "reason": self.reason,
         }
 
@@ -161,7 +154,7 @@ class Campaign:
                 point.see(status, self.mine)
             elif folder:
                 point.state, point.reason = "failed", unreadable[folder]
-        return with_best(points)
+        return points
 
     def progress(self) -> str:
         ids = {point.id for point in self.points}
@@ -291,19 +284,6 @@ class Campaign:
                 if job.folder not in folders:
                     shutil.rmtree(job.folder, ignore_errors=True)
                 self.notes.write(self.folder)
-
-
-def with_best(points: list[PointStatus]) -> list[PointStatus]:
-    """``points``, with the best number of parameter servers marked wherever several were measured."""
-    groups: dict[str, list[PointStatus]] = defaultdict(list)
-    for point in points:
-        spec = point.entry.spec
-        if "ps" in spec["options"] and point.img_per_s is not None:
-            groups[json.dumps(spec | {"options": spec["options"] | {"ps": None}}, sort_keys=True)].append(point)
-    for group in groups.values():
-        if len(group) > 1:
-            max(group, key=lambda point: point.img_per_s or 0).tried = len(group)
-    return points
 
 
 def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessError | None:

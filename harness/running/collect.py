@@ -7,7 +7,6 @@ called by anybody, at any time, from any shell.
 import json
 import shutil
 import time
-from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -130,26 +129,11 @@ def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> l
             jobs = f"job {ids[0]} goes on"
         else:
             jobs = f"the jobs ({', '.join(ids)}) go on" if len(ids) < 20 else f"its {len(ids)} jobs go on"
-        if study:
-            ways = [f"study {verb} {study}" for verb in ("status", "collect", "cancel")]
-        else:
-            places, of_jobs = _places(runs), _one_of_each_job(runs)
-            ways = [f"status {places}", f"collect {places}", f"cancel {of_jobs}"]
+        # Each run directory by its name: their folder may have other runs, whose jobs are not to be cancelled.
+        where = study or " ".join(str(run.folder) for run in runs)
+        ways = [f"{'study ' if study else ''}{verb} {where}" for verb in ("status", "collect", "cancel")]
         goes_on = f"{str(interruption) or 'interrupted'}; {jobs} and nothing is lost"
         raise Interrupted("\n".join([goes_on, *(f"    harness {way}" for way in ways)])) from None
-
-
-def _places(runs: Sequence[Run]) -> str:
-    """Where ``runs`` are, for a command: their folder, once, where several are in one."""
-    parents = Counter(run.folder.parent for run in runs)
-    places = [run.folder.parent if parents[run.folder.parent] > 1 else run.folder for run in runs]
-    return " ".join(map(str, dict.fromkeys(places)))
-
-
-def _one_of_each_job(runs: Sequence[Run]) -> str:
-    """A run directory for each job of ``runs``: their folder may have other runs, whose jobs are not to be cancelled."""
-    of_jobs = {job: run.folder for run in reversed(runs) for job in known_jobs(run.folder)}
-    return " ".join(str(run.folder) for run in runs if run.folder in of_jobs.values())
 
 
 def _hear_of_repeats(run: Run, pace: Pace, heard: set[tuple[Path, int]], listener: Listener) -> None:

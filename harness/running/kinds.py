@@ -48,13 +48,8 @@ class Repeated(Run):
     def done(self) -> int:
         if self.submitted:
             return len(list(self.folder.glob("repeat-*/ended.json")))
-        begun = len(list(self.folder.glob("repeat-*")))
-        if begun and self.record_file.exists():  # which cannot be read, or it would say so; none is under way any more
-            watch = Watch(self.plan, folder_of(self.folder, begun))
-            watch.poll()
-            if all("closed" in worker.events for worker in watch.workers()):
-                return begun
-        return max(begun - 1, 0)  # one after another, and the last has not ended
+        # One after another, and the last has not ended.
+        return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)
 
 
 class Measurement(Repeated):
@@ -177,13 +172,13 @@ class LaunchRun(Repeated):
 
     def _ranks(self, watch: Watch) -> list[ProgramRank]:
         """Every process that was started; of one whose end nobody has seen there is no exit code."""
-        pattern = program_of(self.spec).pattern
-        ranks = []
+        program, ranks = program_of(self.spec), []
         for followed in watch.followed:
             process, events = followed.process, followed.events
             if "started" not in events:
                 continue
             ended = events.get("ended", {})
+            number, unread = launch.printed(program, watch.repeat_dir / "logs" / f"{process.name}.log")
             ranks.append(
                 ProgramRank(
                     rank=process.rank,
@@ -192,7 +187,8 @@ class LaunchRun(Repeated):
                     code=ended.get("code"),
                     stopped=ended.get("stopped", False),
                     seconds=ended.get("seconds"),
-                    printed=launch.printed(pattern, watch.repeat_dir / "logs" / f"{process.name}.log"),
+                    printed=number,
+                    unread=unread,
                     interfaces={
                         name: Moved(sent=sent, received=received)
                         for name, (sent, received) in ended.get("bytes", {}).items()

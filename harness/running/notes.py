@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from harness.errors import InvalidInput, RunFailed
 from harness.files import lock, write_atomically
-from harness.records.measurement import Record
 from harness.worker.agent.seating import SPEC, SUBMISSION, Hosts
 
 LOCK = "study.lock"
@@ -47,16 +46,15 @@ class Notes(BaseModel):
 class Submission(Notes):
     """Which jobs measure which repeats of a run: (job id, repeats), in the order of submission.
 
-    ``record`` is what the run's record is called; what earlier versions have submitted are measurements. ``tag`` is the
-    run's.
+    ``record`` is what the run's record is called, and ``tag`` is the run's.
     """
 
     file_name = SUBMISSION
 
     site: str
     started: str
-    record: str = Record.file_name
-    tag: str = ""
+    record: str
+    tag: str
     jobs: list[tuple[str, list[int]]] = []
 
 

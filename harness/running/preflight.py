@@ -1,7 +1,5 @@
 """The check of nodes and links before a run: a run of the kernel ``pairs``, whose run directory is within the run's own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from harness import environments
-from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, complete, hosts_of, launch_plan, with_options
+from harness.core.plan import LAST_PORT, Allocation, Node, complete, hosts_of, launch_plan, with_options
 from harness.core.program import backend_of
 from harness.core.spec import RunSpec, variant_of
 from harness.core.text import plural
@@ -32,11 +33,9 @@ from harness.sites import config
 from harness.sites import site as sites
 from harness.sites.file import WITH_HOSTS, duration_s
 from harness.sites.site import Site
-from harness.worker.agent import seating
 
 DEFAULT_OUTPUT = Path("runs")
 SITE_VARIABLE = "HARNESS_SITE"
-MOST_BYTES = (1 << 17) - 1  # of a variable with its name, or of an argument, for execve: MAX_ARG_STRLEN less the zero
 
 
 def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
@@ -51,8 +50,8 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
         return None, ""
     if named := os.environ.get(SITE_VARIABLE):
         return named, f"${SITE_VARIABLE}"
-    if named := config.read().get("site"):
-        return str(named), str(config.path())
+    if named := config.read().site:
+        return named, str(config.path())
     host = socket.gethostname()
     if own := sites.of_host(host):
         return own, f"its hostnames match this host, {host}"
@@ -111,8 +110,10 @@ class Place:
         }
         if not self.queued and any(given.values()):
             raise self.no_batch_system(next(option for option, value in given.items() if value))
-        if self.tag is not None and not re.fullmatch(r"[\w.+-]+", self.tag):
-            raise InvalidInput(f"--tag {self.tag!r}: must be letters, digits, '_', '.', '+' and '-'")
+        if self.tag is not None and not re.fullmatch(r"[\w.+-]{1,200}", self.tag):
+            raise InvalidInput(f"--tag {self.tag!r}: must be letters, digits, '_', '.', '+' and '-', 200 at most")
+        if self.jobs is not None and not (isinstance(self.jobs, int) and self.jobs >= 1):
+            raise InvalidInput(f"--jobs {self.jobs}: must be a whole number, 1 or more")
         if self.port is not None and not (isinstance(self.port, int) and 1 <= self.port <= LAST_PORT):
             raise InvalidInput(f"--port {self.port}: must be a whole number from 1 to {LAST_PORT}")
         if self.environ and self.site is None:
@@ -229,8 +230,6 @@ class Place:
         run_dir = ((folder or self.folder) / name).absolute()
         of_plan = (full, chosen, seats, allocation, str(python), str(run_dir))
         plan = launch_plan(*of_plan, isolated=provided is None, variables=self.variables)
-        if spec.program:
-            _check_lengths(plan, spec.nodes)
         ours = None if provided else wanted
         named = site.name if site else None
         return kind_of(full)(full, chosen, plan, run_dir, site, named, ours, tag=self.tag or "")
@@ -326,31 +325,25 @@ class Place:
         )
 
 
-def _check_lengths(plan: LaunchPlan, nodes: int) -> None:
-    """Refuse a program whose place in the run would not fit into a variable or an argument. Raises InvalidInput."""
-    fields, count = plan.as_dict(), len(plan.processes)
-    for process in (fields["processes"][0], fields["processes"][-1]):
-        texts = [(name, f"{name}={value}") for name, value in seating.variables(fields, process).items()]
-        texts += [("an argument", word) for word in seating.arguments(fields, process)]
-        for name, text in texts:
-            if (length := len(os.fsencode(text))) > MOST_BYTES:
-                raise InvalidInput(
-                    f"--nodes {nodes}: for {count:,} processes {name} would have {length:,} bytes, and Linux takes "
-                    f"{MOST_BYTES:,}: give fewer nodes{'' if plan.details['once'] else ', or --once'}"
-                )
+def place_of_runs(
+    typed: str | None, studys: str | None = None, tell: Callable[[str], None] = lambda line: None, /, **given: Any
+) -> Place:
+    """The place of what is to run now, at the ``site_of_runs``; ``given`` are other fields of ``Place``.
+
+    Where these leave out the account or the folder, the user's config has them. Raises InvalidInput.
+    """
+    name, chosen = site_of_runs(typed, studys, tell), config.read()
+    if name and sites.find(name).queued:
+        given["account"] = given.get("account") or chosen.account
+    return Place(site=name, **given | {"output": given.get("output") or chosen.folder})
 
 
 def _with_library(library: str, allocation: Allocation, site: Site | None) -> Allocation:
     """``allocation`` with what makes processes load an MPI ``library``. Raises InvalidInput if they cannot be started."""
-    variables = mpi.variables(library)
-    server = None
-    if library == "openmpi" and site is None:
-        several = len(allocation.nodes) > 1
-        variables |= local.OPEN_MPI_ENV | (local.OPEN_MPI_NODES_ENV if several else {})
-        server = str(mpi.pmix_server())
-    elif library == "openmpi" and site and not (site.queued and site.extras.mpi.startswith("pmix")):
-        with_srun = f"; its profile has extras.mpi = '{site.extras.mpi}'" if site.queued else ""
+    if library == "openmpi" and not (site and site.queued and site.extras.mpi.startswith("pmix")):
+        profile = f"; the profile of {site.name} has '{site.extras.mpi}'" if site and site.queued else ""
         raise InvalidInput(
-            f"--mpi openmpi at {site.name}: its ranks meet through PMIx, on this machine or by srun --mpi=pmix{with_srun}"
+            "--mpi openmpi: its ranks meet through PMIx, which Slurm serves: give a --site with extras.mpi = 'pmix'"
+            f"{profile}"
         )
-    return replace(allocation, mpi_env={**allocation.mpi_env, **variables}, pmix=server)
+    return replace(allocation, mpi_env={**allocation.mpi_env, **mpi.variables(library)})

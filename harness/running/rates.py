@@ -1,7 +1,6 @@
 """Rates of runs and records by size, their noise, and the verdict on the two sides of an A/B comparison."""
 
 import socket
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +10,8 @@ from harness.analysis.ratios import Sample
 from harness.core import backend as backends
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
-from harness.records.kernel import KernelRecord
-from harness.records.launch import LaunchRecord
-from harness.records.measurement import Record
 from harness.records.record import AnyRecord, search
-from harness.running.kinds import KernelRun, LaunchRun, Measurement
+from harness.results.result import Result, of_record
 from harness.running.request import failed
 from harness.running.run import Run
 from harness.running.sides import Comparison
@@ -24,48 +20,33 @@ from harness.worker.agent.seating import SPEC
 NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's rate
 
 
-def rates(record: AnyRecord) -> dict[int, tuple[float, ...]]:
-    """The rates of all repeats by size: bytes, operations or images per second. Empty without a number."""
-    if isinstance(record, KernelRecord):
-        return {figures.size: figures.rate.values for figures in record.derived or ()}
-    if isinstance(record, LaunchRecord):
-        return {0: record.img_per_s.values} if record.img_per_s else {}
-    return {0: record.derived.img_per_s.values} if isinstance(record, Record) and record.derived else {}
+def by_size(record: AnyRecord) -> dict[int, Result]:
+    """The results of a record by their size, which is 0 but for a kernel. Empty without a number."""
+    return {result.size: result for result in of_record(record, "") if result.values}
 
 
-def last_rates(run: Run) -> dict[int, float]:
-    """The rate of the last repeat that was judged, by size."""
-    if isinstance(run, KernelRun):
-        return {figures.size: figures.rate.mean for figures in run.last_figures()}
-    assert isinstance(run, Measurement | LaunchRun)
-    return {} if (img_per_s := run.img_per_s()) is None else {0: img_per_s}
-
-
-def noises(samples: Sequence[Mapping[int, Sequence[float]]], of: Sequence[int]) -> dict[int, Noise]:
+def noises(samples: Sequence[Mapping[int, Result]], of: Sequence[int]) -> dict[int, Noise]:
     """The noise of these sizes from the rates of several runs; none where that of one of them is not known."""
-    by_size = defaultdict(list)
-    for sample in samples:
-        for size, values in sample.items():
-            by_size[size].append(values)
-    found = {size: noise for size in of if (noise := Noise.of(by_size[size]))}
-    return found if len(found) == len(of) else {}
+    several = {size: [sample[size].values for sample in samples if size in sample] for size in of}
+    noise_of = {size: noise for size, values in several.items() if (noise := Noise.of(values))}
+    return noise_of if len(noise_of) == len(of) else {}
 
 
-def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, tuple[float, ...]]]:
-    """Rates of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
-    first, wanted = runs[0], [_measured(run.spec) for run in runs]
-    found: list[dict[int, tuple[float, ...]]] = []
+def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, Result]]:
+    """Results of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
+    first, alike = runs[0], [_measured(run.spec) for run in runs]
+    results: list[dict[int, Result]] = []
     if not folder.is_dir():
-        return found
+        return results
     for path in map(Path, search(folder, [first.RECORD.file_name])):
         with suppress(OSError, ValueError, InvalidInput):  # what cannot be read says nothing
-            if _measured(RunSpec.model_validate_json(path.with_name(SPEC).read_bytes())) in wanted:
+            if _measured(RunSpec.model_validate_json(path.with_name(SPEC).read_bytes())) in alike:
                 record = first.RECORD.read(path)
                 if record.site == first.site_name and (
                     record.site or record.machine.get("host") == socket.gethostname()
                 ):
-                    found.append(rates(record))
-    return found
+                    results.append(by_size(record))
+    return results
 
 
 def _measured(spec: RunSpec) -> dict[str, object]:
@@ -81,13 +62,5 @@ def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRec
     for record, run in zip(records, runs, strict=True):
         if record.problem:
             raise failed(record, run)
-    a, b = map(rates, records)
-    # A verdict takes what both sides have done in the same jobs, which are all that there are.
-    jobs = []
-    for record in records:
-        assert isinstance(record, Record | KernelRecord | LaunchRecord)
-        jobs.append([repeat.job or comparison.schema_ for repeat in record.repeats])
-    return {
-        size: judge(Sample.of(a[size], jobs[0]), Sample.of(b[size], jobs[1]), comparison.difference, len(a))
-        for size in a
-    }
+    a, b = ({size: Sample.of(its.values, its.jobs) for size, its in by_size(record).items()} for record in records)
+    return {size: judge(a[size], b[size], comparison.difference, len(a)) for size in a}

@@ -30,7 +30,7 @@ from harness.running.preflight import outcome
 from harness.running.prepare import Place
 from harness.running.run import Listener, Run
 
-Turn = TypeVar("Turn")
+Element = TypeVar("Element")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def failed(record: AnyRecord, run: Run) -> RunFailed:
     return RunFailed("\n".join(lines))
 
 
-def in_turn(those: Sequence[Turn], number: int) -> Sequence[Turn]:
+def in_turn(those: Sequence[Element], number: int) -> Sequence[Element]:
     """The order of round ``number``, from 1 on: there and back (A B, B A, A B, …), so that a drift hits all alike."""
     return those if number % 2 else those[::-1]
 

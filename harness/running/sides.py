@@ -8,7 +8,7 @@ measurement.
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -94,12 +94,13 @@ def planned(
     subject: Subject,
     options: Mapping[str, Any],
     place: Place,
-    optional: Collection[str] = (),
 ) -> "Planned":
-    """The comparison of two sides of a ``subject`` with these ``options``, of which some may be ``optional``.
+    """The comparison of two sides of a ``subject`` with these ``options``.
 
     Raises InvalidInput that names the side, or if there is nothing to compare.
     """
+    if not (comparison.a or comparison.b):
+        raise InvalidInput("--b is required: KEY=VALUE that sets B apart from A, such as --b transport=mpi")
     folder = (place.folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab-{secrets.token_hex(4)}").absolute()
     sides, device = dict[str, Side](), place.device(options.get("device"))
     # What is usual for a kernel, but its repeats: one has no spread to judge by.
@@ -114,7 +115,7 @@ def planned(
         try:
             settings = Settings.read(text, subject.names)
             of_side = {**options, **settings.options}
-            spec = subject.spec(of_side, device, {*optional} - settings.options.keys(), **usual)
+            spec = subject.spec(of_side, device, **usual)
             environment = settings.environment or place.environment
             if spec.program and environment:
                 spec, environment = in_environment(spec, environment), None
@@ -152,7 +153,9 @@ def check(a: Side, b: Side) -> None:
     if one.spec.repeats < 2:
         raise InvalidInput("--repeats 1: one repeat has no spread to judge by; give 2 or more")
     if any(each.spec.program and not each.spec.program.pattern for each in (one, other)):
-        raise InvalidInput("--pattern is required: it says what in the program's output is img/s (docs/launch.md)")
+        raise InvalidInput(
+            "--pattern or --log is required: it says where the program's output has img/s (docs/launch.md)"
+        )
     if sizes(one) != sizes(other):
         ranks = f"{one.plan.world_size} ranks of A and {other.plan.world_size} of B"
         raise InvalidInput(
@@ -175,7 +178,7 @@ class Comparison(Notes):
     schema_: Literal["harness.ab/1"] = Field(alias="schema")
     a: str
     b: str
-    difference: float = Field(gt=0)
+    difference: float = Field(gt=0, lt=1)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION
 # "unfinished": whoever carried it out, without a batch system, was killed before there was a record. "unreadable": it has a
 # record that cannot be read, or believed.
 RunState = Literal["recorded", "unreadable", "not submitted", "queued", "running", "ended", "unfinished"]
-GOES_ON: frozenset[str] = frozenset({"queued", "running"})  # by itself; also of a study's points
 
 
 def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from harness import kernels
 from harness.core import backend as backends
@@ -23,7 +23,7 @@ from harness.core.plan import with_options
 from harness.core.spec import Frozen, KernelSizes, RunSpec, Underscored
 from harness.core.subject import Subject
 from harness.core.text import listed, sizes
-from harness.core.validation import mistake
+from harness.core.validation import making_sense_of
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
@@ -35,7 +35,7 @@ def _listed(value: object) -> list[object]:
     return values
 
 
-Table = dict[str, Annotated[list[Any], BeforeValidator(_listed)]]
+Matrix = dict[str, Annotated[list[Any], BeforeValidator(_listed)]]
 SEARCH = "search"
 MAX_JOBS = 8  # in the queue at once, where neither the study nor the site says
 
@@ -62,23 +62,16 @@ class Study(Frozen):
     site: str | None = Field(None, min_length=1)
     max_jobs: int | None = Field(None, ge=1, le=10_000)
     allocation: Annotated[Sharing, Underscored] = "repeat"
-    common: Table = Field(default_factory=dict)
-    matrix: list[Table] = Field(min_length=1)
+    common: Matrix = Field(default_factory=dict)
+    matrix: list[Matrix] = Field(min_length=1)
     _file: Path = PrivateAttr()
 
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read a study file. Raises InvalidInput with one line that names the file and the field."""
-        try:
+        with making_sense_of(file, cls):
             content = tomllib.loads(file.read_text(encoding="utf-8"))
             study = cls(**{"name": file.stem} | {name.replace("-", "_"): value for name, value in content.items()})
-        except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}") from None
-        except ValidationError as error:
-            path, reason = mistake(error, cls)
-            raise InvalidInput(f"{file}: {path}: {reason}") from None
-        except ValueError as error:  # no TOML, or no text
-            raise InvalidInput(f"{file}: not a TOML file: {error}") from None
         study._file = file
         return study
 
@@ -109,10 +102,10 @@ class Study(Frozen):
         except InvalidInput as error:
             raise self.complain(where, str(error)) from None
 
-    def _fields(self, where: str, table: Table) -> Table:
+    def _fields(self, where: str, table: Matrix) -> Matrix:
         """A table with the names that RunSpec and the backends have for its fields."""
         known = backends.option_fields() | {"kernel": "kernel", "sizes": "sizes"}
-        fields: Table = {}
+        fields: Matrix = {}
         for written, values in table.items():
             name = known.get(written.replace("-", "_"))
             if name is None or name in fields:
@@ -120,7 +113,7 @@ class Study(Frozen):
             fields[name] = values
         return fields
 
-    def _with_sizes(self, where: str, common: Table, own: Table) -> Table:
+    def _with_sizes(self, where: str, common: Matrix, own: Matrix) -> Matrix:
         """The fields of a table; those of kernels with the sizes of each, and without what is ``common`` to training."""
         fields = common | own
         wanted = fields.pop("sizes", None)
@@ -143,7 +136,9 @@ class Study(Frozen):
         unused = backends.unused_by_kernels()
         return {name: values for name, values in fields.items() if name not in unused} | {"kernel": axis}
 
-    def _expanded(self, where: str, fields: Table, table: Table, device: Callable[[str], str]) -> Iterator[StudyPoint]:
+    def _expanded(
+        self, where: str, fields: Matrix, table: Matrix, device: Callable[[str], str]
+    ) -> Iterator[StudyPoint]:
         if "backend" not in fields:
             raise self.complain(f"{where}.backend", "is required")
         with self.complaints(f"{where}.backend"):

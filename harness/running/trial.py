@@ -12,10 +12,10 @@ from harness.launch import slurm
 from harness.running.prepare import Place
 from harness.running.request import jobs_of
 from harness.sites import config
-from harness.sites.file import Environment, Mistake, Partition, SiteFile, SystemEntry
+from harness.sites.file import Mistake, Partition, SiteEnvironment, SiteFile, SystemEntry
 from harness.sites.site import merged
 
-NO_ENVIRONMENT: list[Environment | None] = [None]
+NO_ENVIRONMENT: list[SiteEnvironment | None] = [None]
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ def _not_tried(system: SystemEntry, partition: Partition, offline: bool, named: 
 
 
 def _refusal(
-    file: SiteFile, field: str, system: SystemEntry, partition: Partition, environment: Environment | None
+    file: SiteFile, field: str, system: SystemEntry, partition: Partition, environment: SiteEnvironment | None
 ) -> Mistake | None:
     """What is said against the job of a run on one node: a run is planned as ``harness run`` does it, and Slurm asked."""
     site = merged(file.path, system, partition, environment)
     backend = next(iter(site.environ_extras.backends), "pytorch")
-    account = config.read().get("account") if site.queued else None
+    account = config.read().account if site.queued else None
     try:
         # Over ssh a machine would be asked for its cores, unless the threads are known.
-        place = Place(site, account=account and str(account), dry_run=not site.queued)
+        place = Place(site, account=account, dry_run=not site.queued)
         run = place.prepare(RunSpec.validated(backend=backend, threads=1))
         if not site.queued:
             return None

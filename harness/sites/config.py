@@ -1,12 +1,15 @@
-"""What a user has chosen for all runs: a site, an account, a folder, and defaults of other options."""
+"""What a user has chosen for all runs: a site, an account and a folder."""
 
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from pydantic import Field
+
+from harness.core.spec import Frozen
+from harness.core.validation import making_sense_of
 from harness.errors import InvalidInput
 from harness.files import at_home
 
@@ -21,24 +24,24 @@ def path() -> Path:
     return folder() / "config.toml"
 
 
-def read() -> dict[str, Any]:
-    """The values of the user's config by the names of options, with ``_`` for ``-``; none if there is no file.
+class Config(Frozen):
+    """What stands in the user's config. What is measured, and how, is for the command or a study's file to say."""
 
-    Values are bool, int, float, text or lists of these. Raises InvalidInput for what is no TOML or has tables.
-    """
-    try:
-        values = tomllib.loads(path().read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise InvalidInput(f"{path()}: {error.strerror}") from None
-    except ValueError as error:
-        raise InvalidInput(f"{path()}: {error}") from None
-    for name, value in values.items():
-        for each in value if isinstance(value, list) else [value]:
-            if not isinstance(each, bool | int | float | str):
-                raise InvalidInput(f"{path()}: {name}: must be a value or a list of values, such as {name} = 8")
-    return {name.replace("-", "_"): value for name, value in values.items()}
+    site: str | None = Field(default=None, min_length=1)
+    account: str | None = Field(default=None, min_length=1)
+    output: str | None = Field(default=None, min_length=1)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder for run directories. Raises InvalidInput if a variable in its name is not set."""
+        return expanded(self.output, f"{path()}: output") if self.output else None
+
+
+def read() -> Config:
+    """The user's config; an empty one if there is no file. Raises InvalidInput for what makes no sense."""
+    with making_sense_of(path(), Config), suppress(FileNotFoundError):
+        return Config.model_validate(tomllib.loads(path().read_text(encoding="utf-8")))
+    return Config()
 
 
 def expanded(text: str, named: str) -> Path:
@@ -50,8 +53,3 @@ def expanded(text: str, named: str) -> Path:
     if unset := re.search(r"\$\{?\w+\}?", path):
         raise InvalidInput(f"{named} '{text}': {unset[0]} is not set here")
     return at_home(path)
-
-
-def output(values: Mapping[str, object]) -> Path | None:
-    """The folder for run directories in ``values``, None if there is none. Raises InvalidInput if a variable is not set."""
-    return expanded(str(values["output"]), f"{path()}: output") if "output" in values else None

@@ -76,27 +76,27 @@ def _shaped(pattern: str, what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Line = Annotated[str, AfterValidator(_one_line)]
+OneLine = Annotated[str, AfterValidator(_one_line)]
 NAME = "[A-Za-z_][A-Za-z0-9_-]*"
-Name = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning with a letter")]
+SiteName = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning with a letter")]
 VariableName = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 ModuleName = Annotated[
     str, BeforeValidator(_module_name), _shaped("[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*", "the name of a module")
 ]
-Option = Annotated[Line, AfterValidator(_option)]
+Option = Annotated[OneLine, AfterValidator(_option)]
 TimeLimit = Annotated[str, AfterValidator(lambda text: duration_s(text) and text)]
-Count = Annotated[int, Strict(), Field(ge=1)]
+Positive = Annotated[int, Strict(), Field(ge=1)]
 
 
 class Processor(Frozen):
     """The processors of a node. As in ReFrame a CPU is a hardware thread."""
 
-    arch: Line | None = None
-    model: Line | None = None
-    num_cpus: Count | None = None
-    num_cpus_per_core: Count | None = None
-    num_cpus_per_socket: Count | None = None
-    num_sockets: Count | None = None
+    arch: OneLine | None = None
+    model: OneLine | None = None
+    num_cpus: Positive | None = None
+    num_cpus_per_core: Positive | None = None
+    num_cpus_per_socket: Positive | None = None
+    num_sockets: Positive | None = None
 
     @model_validator(mode="after")
     def _counts_agree(self) -> Self:
@@ -111,16 +111,16 @@ class Processor(Frozen):
 class Device(Frozen):
     """Devices of one kind in every node. Those of type ``gpu`` are what workers can train on."""
 
-    type: Name
-    arch: Line | None = None
-    model: Line | None = None
-    num_devices: Count = 1
+    type: SiteName
+    arch: OneLine | None = None
+    model: OneLine | None = None
+    num_devices: Positive = 1
 
 
 class Resource(Frozen):
     """Scheduler options under a name, with {placeholders} for what a run asks for."""
 
-    name: Name
+    name: SiteName
     options: tuple[Option, ...] = ()
 
     @model_validator(mode="after")
@@ -142,22 +142,22 @@ class PartitionExtras(Frozen):
         _shaped(r"[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*", "{host} with letters, digits, dots and dashes around it"),
     ] = "{host}"
     launcher_options: tuple[Option, ...] = ()
-    hosts: Line | None = Field(default=None, min_length=1)
+    hosts: OneLine | None = Field(default=None, min_length=1)
     namespaces: Annotated[str, _shaped(r".*\{host\}.*", "a file whose name has {host} in it")] | None = None
-    output: Line | None = Field(default=None, min_length=1)
+    output: OneLine | None = Field(default=None, min_length=1)
     port: Annotated[int, Strict(), Field(ge=1, le=LAST_PORT)] | None = None
 
 
-class Layer(Frozen):
+class SiteSettings(Frozen):
     """A table with a name that adds modules, variables and commands to what a run gets."""
 
-    name: Name
+    name: SiteName
     modules: tuple[ModuleName, ...] = ()
-    env_vars: tuple[tuple[VariableName, Line], ...] = ()
-    prepare_cmds: tuple[Line, ...] = ()
+    env_vars: tuple[tuple[VariableName, OneLine], ...] = ()
+    prepare_cmds: tuple[OneLine, ...] = ()
 
 
-def _named_once(tables: tuple[Resource | Layer, ...]) -> tuple[Resource | Layer, ...]:
+def _named_once(tables: tuple[Resource | SiteSettings, ...]) -> tuple[Resource | SiteSettings, ...]:
     names = [table.name for table in tables]
     if again := next((name for number, name in enumerate(names) if name in names[:number]), None):
         raise ValueError(f"'{again}' is there twice")
@@ -167,20 +167,20 @@ def _named_once(tables: tuple[Resource | Layer, ...]) -> tuple[Resource | Layer,
 NamedOnce = AfterValidator(_named_once)
 
 
-class Partition(Layer):
+class Partition(SiteSettings):
     """A part of a system with nodes that are all alike, and the way to get them."""
 
-    descr: Line = ""
+    descr: OneLine = ""
     scheduler: Scheduler
     launcher: Launcher
     access: tuple[Option, ...] = ()
-    environs: tuple[Name, ...] = ()
+    environs: tuple[SiteName, ...] = ()
     time_limit: TimeLimit | None = None
-    max_jobs: Count | None = None
+    max_jobs: Positive | None = None
     resources: Annotated[tuple[Resource, ...], NamedOnce] = ()
     processor: Processor = Processor()
     devices: tuple[Device, ...] = ()
-    features: tuple[Name, ...] = ()
+    features: tuple[SiteName, ...] = ()
     extras: PartitionExtras = PartitionExtras()
 
     @model_validator(mode="after")
@@ -205,13 +205,13 @@ class Partition(Layer):
         return self
 
 
-class SystemEntry(Layer):
+class SystemEntry(SiteSettings):
     """A cluster."""
 
-    descr: Line = ""
+    descr: OneLine = ""
     hostnames: tuple[re.Pattern[str], ...] = ()
     modules_system: Literal["nomod", "tmod", "tmod31", "tmod32", "tmod4", "lmod"] = "nomod"
-    prefix: Line | None = Field(default=None, min_length=1)
+    prefix: OneLine | None = Field(default=None, min_length=1)
     partitions: Annotated[tuple[Partition, ...], NamedOnce, Field(min_length=1)]
 
     def is_of(self, host: str) -> bool:
@@ -222,11 +222,11 @@ class SystemEntry(Layer):
 class EnvironmentExtras(Frozen):
     """What a run needs to know of an environment and ReFrame has no field for."""
 
-    python: Line | None = Field(default=None, min_length=1)
-    backends: tuple[Annotated[Name, Underscored], ...] = ()
+    python: OneLine | None = Field(default=None, min_length=1)
+    backends: tuple[Annotated[SiteName, Underscored], ...] = ()
 
 
-class Environment(Layer):
+class SiteEnvironment(SiteSettings):
     """What partitions list in ``environs``."""
 
     extras: EnvironmentExtras = EnvironmentExtras()
@@ -236,7 +236,7 @@ class SiteDescription(Frozen):
     """All that a site file says."""
 
     systems: Annotated[tuple[SystemEntry, ...], NamedOnce, Field(min_length=1)]
-    environments: Annotated[tuple[Environment, ...], NamedOnce] = ()
+    environments: Annotated[tuple[SiteEnvironment, ...], NamedOnce] = ()
 
 
 # --- files -------------------------------------------------------------------------------------------------------------

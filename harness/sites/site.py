@@ -15,10 +15,10 @@ from harness.sites.config import expanded
 from harness.sites.file import (
     BUILT_IN,
     WITH_HOSTS,
-    Environment,
     EnvironmentExtras,
     Mistake,
     Partition,
+    SiteEnvironment,
     SiteFile,
     SystemEntry,
     duration_s,
@@ -194,7 +194,7 @@ def _in_turn(variables: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...
     return tuple((name, value) for name, values in kept.items() for value in values)
 
 
-def merged(file: Path, system: SystemEntry, partition: Partition, environment: Environment | None) -> Site:
+def merged(file: Path, system: SystemEntry, partition: Partition, environment: SiteEnvironment | None) -> Site:
     """What a run gets of a partition: its system's fields, its own and those of one of its environments."""
     layers = (system, partition, *((environment,) if environment else ()))
     cpus, cpus_per_core = partition.processor.num_cpus, partition.processor.num_cpus_per_core

@@ -1,7 +1,5 @@
 """A headless Chromium, and pages of the report opened in it."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from harness import results
 from harness.report.page import assemble, document
@@ -23,6 +21,15 @@ ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 ]
+
+
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
+# The page listens first, so that it has read the address when this is over.
+GO = """(hash) => new Promise((done) => {
+  if (location.hash === hash) return done();
+  addEventListener("hashchange", () => done(), { once: true });
+  location.hash = hash;
+})"""
 
 
 @dataclass
@@ -41,6 +48,16 @@ class Opened:
         """The value of a JavaScript expression."""
         return self.page.evaluate(code)
 
+    def until(self, code: str) -> None:
+        """Wait for an expression to be true. Playwright would evaluate it as text, which the page's policy forbids."""
+        while not self.evaluate(code):
+            self.page.wait_for_timeout(50)
+
+    def go(self, hash_: str) -> None:
+        """Change the address, which has all that a reader chose: without any, the page is as it was opened."""
+        self.page.evaluate(GO, hash_)
+        self.wait()
+
 
 Open = Callable[..., Opened]
 
@@ -58,16 +75,14 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def opening(browser: Browser) -> Iterator[Open]:
-    """Opens files (with a hash, perhaps) in a browser that can reach nothing but files."""
-    contexts = []
+    """Opens files (with a hash, perhaps) in a browser that can reach nothing but files, and must not complain."""
+    pages: list[Opened] = []
 
     def opened(file: Path, hash_: str = "", **options: Any) -> Opened:
-        context = browser.new_context(
-            **{"viewport": {"width": 1280, "height": 900}, "accept_downloads": True} | options
-        )
+        context = browser.new_context(**{"viewport": VIEWPORT, "accept_downloads": True} | options)
         context.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
-        contexts.append(context)
         shown = Opened(context.new_page())
+        pages.append(shown)
         shown.page.on("console", lambda message: shown.complaints.append(f"{message.type}: {message.text}"))
         shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))
         shown.page.on("request", lambda request: shown.requests.append(request.url))
@@ -76,8 +91,9 @@ def opening(browser: Browser) -> Iterator[Open]:
         return shown
 
     yield opened
-    for context in contexts:
-        context.close()
+    for shown in pages:
+        shown.page.context.close()
+    assert not any(shown.complaints for shown in pages), pages
 
 
 @pytest.fixture
@@ -88,10 +104,23 @@ def show(browser: Browser) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="session")
-def shown(browser: Browser, report: Path) -> Iterator[Opened]:
-    """The report, for tests that look at it and change nothing: opening it takes seconds, most of them Plotly's start."""
+def opened_report(browser: Browser, report: Path) -> Iterator[Opened]:
     with opening(browser) as opened:
-        yield opened(report)
+        page = opened(report)
+        assert page.complaints == []
+        yield page
+
+
+@pytest.fixture
+def shown(opened_report: Opened) -> Iterator[Opened]:
+    """The report as it was opened, once for all tests: that takes seconds, most of them Plotly's start."""
+    opened_report.complaints.clear()
+    opened_report.page.set_viewport_size(VIEWPORT)
+    opened_report.page.emulate_media(color_scheme="light")
+    opened_report.go("")
+    opened_report.evaluate("scrollTo(0, 0)")
+    yield opened_report
+    assert opened_report.complaints == []
 
 
 @pytest.fixture(scope="session")
@@ -113,5 +142,5 @@ def records(report: Path) -> Path:
 
 def write(made_page: document.Page, file: Path) -> Path:
     """``made_page`` as a file."""
-    document.write(document.render(made_page), file)
+    file.write_text(document.render(made_page), encoding="utf-8")
     return file

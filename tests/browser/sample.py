@@ -1,19 +1,12 @@
 """Records of a made-up cluster, for tests of the report: every kind of figure has something to show."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-from harness import results
 from harness.records import measurement as records
 from harness.records.measurement import Record
-from harness.results import Result
 from tests import made
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -96,33 +89,6 @@ def everything(random_: random.Random) -> Iterator[Record]:
     yield from second_system(random_)
     yield from nightly(random_)
     yield from failures()
-
-
-def many(folder: Path, random_: random.Random, count: int) -> list[Result]:
-    """``count`` results: the runs of a study, done again and again.
-
-    The records of the repetitions are links to those of the first time.
-    """
-    first = made.save(folder / "first", study(random_, sizes=(1, 2, 4, 8, 16)))
-    runs = results.load([folder / "first"])
-    copies = []
-    for number in range(-(-count // len(runs))):
-        shift = 1 + 0.01 * random_.gauss(0, 1)
-        for run in runs:
-            started = datetime.fromisoformat(run.started) + timedelta(days=number)
-            copies.append(
-                replace(
-                    run,
-                    id=f"{run.id}-{number}",
-                    jobs=tuple(f"{job}-{number}" for job in run.jobs),
-                    source=str(folder / str(number) / Path(run.source).parent.name / "record.json"),
-                    started=started.isoformat(timespec="milliseconds"),
-                    rate=shift * run.rate,
-                    values=tuple(shift * value for value in run.values),
-                )
-            )
-        (folder / str(number)).symlink_to(first)
-    return sorted(copies[:count], key=lambda run: (run.started, run.id))
 
 
 def with_servers(nodes: int, ps: int) -> float:

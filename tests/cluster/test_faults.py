@@ -1,7 +1,5 @@
 """What goes wrong on clusters: every fault ends in the right status with its reason, no number, and no process left."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -103,8 +101,7 @@ def test_requeued_repeats_are_set_aside_and_measured_anew(user: User) -> None:
     run = user.begin("-J", "requeue", steps=["--warmup", "1", "--steps", "40", "--repeats", "2"])
     run.reaches("worker-0", "window", repeat=2)
     user.cluster.run("scontrol", "requeue", run.job).succeeded()
-    done = run.end()
-    assert done.code == 0, done.stderr
+    run.end().succeeded()
     assert [repeat["restart"] for repeat in user.record()["repeats"]] == [1, 1]
     aside = run.folder / "set-aside" / f"{run.job}.0"
     assert sorted(path.name for path in aside.iterdir()) == ["repeat-1", "repeat-2"]
@@ -115,13 +112,7 @@ def test_a_full_run_directory(user: User) -> None:
     user.output.mkdir()
     user.cluster.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(user.output)).succeeded()
     run = user.begin(steps=["--warmup", "1", "--steps", "60", "--repeats", "1"])
-    events = [
-        "sh",
-        "-c",
-        'cat "$1"/*/repeat-1/events/worker-0.jsonl',
-        "sh",
-        str(user.output),
-    ]  # only the cluster sees it
+    events = ["sh", "-c", 'cat "$1"/*/repeat-1/events/worker-0.jsonl', "sh", str(user.output)]  # only the cluster sees
     user.cluster.wait(lambda: '"window"' in user.cluster.run(*events).stdout, "worker-0 reaches window")
     user.cluster.run("sh", "-c", 'cat /dev/zero > "$1"/filler', "sh", str(user.output))
     done = run.end()
@@ -135,8 +126,7 @@ def test_a_full_run_directory(user: User) -> None:
     ("wrong", "words"),
     [
         (["-J", "partition=nonsense"], "invalid partition"),
-        (["-J", "constraint=nonsense"], "Invalid feature"),
-        (["--nodes", "9"], ""),
+        pytest.param(["--nodes", "9"], "", marks=pytest.mark.slow),
         (["--time-limit", "30d"], ""),
     ],
 )
@@ -147,13 +137,6 @@ def test_what_the_cluster_does_not_have_is_refused_in_slurms_words(user: User, w
         assert (done.code, done.stderr.count("\n")) == (2, 1) and not list(user.output.glob("*/spec.json"))
     else:  # Slurm accepts it, and would let it wait for ever
         no_number(user, done, "failed", "could never start", "Partition", "a shorter --time-limit may help")
-
-
-def test_an_account_that_is_not_ours(accounting_cluster: VirtualCluster, tmp_path: Path) -> None:
-    user = User(accounting_cluster, tmp_path, scheduler="slurm")
-    done = user.run(SOONEST, "--account", "nonsense")
-    assert (done.code, done.stderr.count("\n")) == (2, 1)
-    assert "account" in done.stderr.lower() and not list(user.output.glob("*/spec.json"))
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Programs that are not ours on the real Slurm: they find each other across nodes, and the links carry their bytes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +31,7 @@ def record(user: User) -> dict[str, Any]:
 def test_workers_reach_a_server_on_another_node(user: User) -> None:
     servers = [sys.executable, str(PROGRAMS / "servers.py"), *FLAGS]
     pattern = ["--pattern", "total images/sec: ([0-9.]+)"]
-    done = user.harness("launch", "--nodes", "2", "--ps", "1", "--timeout", "200", *pattern, "--", *servers)
-    assert done.code == 0, done.stderr
+    user.harness("launch", "--nodes", "2", "--ps", "1", "--timeout", "200", *pattern, "--", *servers).succeeded()
     launched = record(user)
     here, there, server = launched["repeats"][0]["ranks"]
     assert launched["repeats"][0]["nodes"] == [here["host"], there["host"]] and server["host"] == here["host"]

@@ -1,7 +1,5 @@
 """MPI libraries under Slurm: ranks that srun starts meet through the plugin that their library understands."""
 
-from __future__ import annotations
-
 import subprocess
 import sysconfig
 from collections.abc import Callable
@@ -34,8 +32,7 @@ def ranks(user: User, profile: str, *arguments: str) -> list[dict[str, Any]]:
     """What two of them, on a node each, say of a run; ``profile`` are more lines of the partition's."""
     user.site.write_text(user.site.read_text() + profile)
     few = ["--nodes", "2", *FEW_STEPS, "--repeats", "1", "--timeout", "240", "--json"]
-    done = user.harness(*arguments, *few)
-    assert done.code == 0, done.stderr
+    done = user.harness(*arguments, *few).succeeded()
     (repeat,) = done.json["repeats"]
     assert len({rank["host"] for rank in repeat["ranks"]}) == 2
     found: list[dict[str, Any]] = repeat["ranks"]

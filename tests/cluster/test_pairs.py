@@ -1,7 +1,5 @@
 """What befalls a rank under Slurm and over ssh: the part of ``tests.faults.matrix`` that needs a cluster."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

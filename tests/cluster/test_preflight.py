@@ -1,7 +1,5 @@
 """Nodes and links are checked before a run: what is throttled among eight virtual nodes is named, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """``harness site check`` where there is a Slurm: what it would refuse is found before a job is."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

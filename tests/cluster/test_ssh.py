@@ -1,7 +1,5 @@
 """Runs over ssh: real sshds on nodes with a network, a host name and, where it matters, a disk of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.records.launch import LaunchRecord
-from tests.conftest import FEW_STEPS, PATIENCE_S, ROOT, Finished, Harness
+from tests.conftest import FEW_STEPS, PATIENCE_S, ROOT, Finished
 from tests.faults.running import LONG, Run
 
 from .virtual import VirtualCluster
@@ -283,37 +281,3 @@ def test_no_process_outlives_the_controller(apart: Site, sent: signal.Signals) -
     apart.nothing_is_left()
     if sent == signal.SIGINT:
         run.was_interrupted_by("SIGINT")
-
-
-# --- requests that cannot work -----------------------------------------------------------------------------------------
-
-
-def refused(harness: Harness, *arguments: str) -> str:
-    done = harness("run", *PYTORCH, "--site", "ec2", "--nodes", "2", "--dry-run", *arguments)
-    assert (done.code, done.stdout) == (2, "") and len(done.stderr.splitlines()) == 1
-    return done.stderr
-
-
-def test_bad_requests_are_refused_in_one_line(harness: Harness, tmp_path: Path) -> None:
-    hosts = tmp_path / "hosts"
-    assert "which machines? give --hosts FILE" in refused(harness)
-    assert "No such file" in refused(harness, "--hosts", str(hosts))
-    hosts.write_text("a\n-b\n")
-    assert f"{hosts}:2: '-b' names no machine" in refused(harness, "--hosts", str(hosts))
-    hosts.write_text("a\n")
-    assert f"--hosts {hosts} lists 1 machine, the run needs 2" in refused(
-        harness, "--hosts", str(hosts), "--threads", "1"
-    )
-    hosts.write_text("a\nb\n")
-    assert "how many cores has a node? set processor.num_cpus in its profile, or give --threads" in refused(
-        harness, "--hosts", str(hosts)
-    )
-
-
-def test_a_dry_run_reaches_no_machine_and_shows_the_hosts(harness: Harness, tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("me@a 10.0.0.1\nb 10.0.0.2\n")
-    plan = harness(
-        "run", *PYTORCH, "--site", "ec2", "--nodes", "2", "--hosts", "hosts", "--threads", "2", "--dry-run", "--json"
-    )
-    seats = [(process["host"], process["address"], process["port"]) for process in plan.json["plan"]["processes"]]
-    assert seats == [("me@a", "10.0.0.1", 20000), ("b", "10.0.0.2", 20001)]

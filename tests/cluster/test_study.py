@@ -1,7 +1,5 @@
 """Studies on a cluster: in every allocation mode, with a controller that dies, with points that fail or are refused."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.records.measurement import Record
-from tests.conftest import SOONEST, Finished
+from tests.conftest import SOONEST, Finished, shell_program
 
 from .submitted import SITE
 from .virtual import VirtualCluster
@@ -211,12 +209,8 @@ def test_a_controller_that_dies_while_it_submits_leaves_nothing_behind_that_is_l
     closed: VirtualCluster, tmp_path: Path
 ) -> None:
     trial = Studied(closed, tmp_path, "", '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 2]\n')
-    deadly = tmp_path / "bin" / "sbatch"  # kills whoever calls it for the third time
-    deadly.parent.mkdir()
-    deadly.write_text(
-        '#!/bin/sh\necho >> "$0.calls"\n[ $(wc -l < "$0.calls") = 3 ] && kill -9 $PPID\nexec /usr/bin/sbatch "$@"\n'
-    )
-    deadly.chmod(0o755)
+    third = 'echo >> "$0.calls"\n[ $(wc -l < "$0.calls") = 3 ] && kill -9 $PPID'  # whoever calls it then
+    deadly = shell_program(tmp_path / "bin" / "sbatch", f'{third}\nexec /usr/bin/sbatch "$@"')
     died = trial("run", "--no-wait", PATH=f"{deadly.parent}:{os.environ['PATH']}")
     assert died.code in (-9, 137)
     assert states(trial("status", "--json")) == ["unfinished", "unfinished"]

@@ -1,7 +1,5 @@
 """``harness train`` on the real Slurm: submitted, asked about, collected."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

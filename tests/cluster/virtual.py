@@ -1,7 +1,5 @@
 """The virtual Slurm cluster of ``cluster/cluster.py``, as tests use it: through its command line, like everybody."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -26,6 +24,7 @@ class VirtualCluster:
 
     def __init__(self, *options: str) -> None:
         self.options = options
+        self.rated = False  # whether somebody has changed the rate of links
         self.state = Path(tempfile.mkdtemp(prefix="hc-", dir="/tmp"))
 
     def up(self) -> None:
@@ -92,8 +91,10 @@ class VirtualCluster:
     def join(self, *nodes: str) -> None:
         self.control("join", *nodes).succeeded()
 
-    def rate(self, rate: str, *nodes: str) -> None:
-        self.control("rate", rate, *nodes).succeeded()
+    def rate(self, rate: str, *more: str) -> None:
+        """Change the rate of some nodes' links or of all, and what else the command has options for."""
+        self.control("rate", rate, *more).succeeded()
+        self.rated = True
 
     def processes(self) -> dict[str, list[tuple[int, str]]]:
         """What runs in each node besides its daemons, and on ``head`` what was started there: PID inside, command line."""

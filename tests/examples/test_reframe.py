@@ -1,7 +1,5 @@
 """The ReFrame example as a centre runs it: real ReFrame, real runs, a reference that was measured just before."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Fixtures of the fault tests: a run to disturb; what a failing test leaves is removed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -35,12 +35,19 @@ def named(process: str) -> str:
 
 
 class Run:
-    """``harness run`` with tiny settings. ``wrapper`` is a command that starts it; ``root`` is where its files appear."""
+    """``harness run`` with tiny settings, or another command. ``wrapper`` is a command that starts it."""
 
-    def __init__(self, folder: Path, *arguments: str, wrapper: Sequence[str] = (), **environ: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        command: Sequence[str] = ("run", *TINY),
+        wrapper: Sequence[str] = (),
+        **environ: str,
+    ) -> None:
         self.output = folder / "runs"
         self.process = subprocess.Popen(
-            [*wrapper, sys.executable, "-m", "harness", "run", *TINY, "--output", str(self.output), *arguments],
+            [*wrapper, sys.executable, "-m", "harness", *command, "--output", str(self.output), *arguments],
             cwd=folder,
             env={**os.environ, **environ},
             stdout=subprocess.PIPE,

@@ -1,7 +1,5 @@
 """A request that cannot be carried out: one line that says what, where and what would be right; nothing is started."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import made
-from tests.conftest import Harness
+from tests.conftest import Harness, shell_program
 from tests.wording import Case, cases
 
 PYTORCH = ["run", "--backend", "pytorch"]
@@ -53,9 +51,7 @@ def test_cuda_without_a_gpu_is_refused(harness: Harness) -> None:
 def test_a_python_without_the_packages_is_refused_before_anything_is_begun(
     harness: Harness, tmp_path: Path, options: str, missing: str
 ) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
-    python.chmod(0o755)
+    python = shell_program(tmp_path / "python", f'exec {sys.executable} {options} "$@"')
     harness(*PYTORCH, "--env", str(python)).refused(
         f"{python} is a Python without {missing}: give --env PYTHON of one that has what pytorch"
     )

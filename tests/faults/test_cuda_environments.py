@@ -4,15 +4,13 @@ That of PyTorch takes 5 GB and 40 s once, the others 17 GB and 7 minutes, Horovo
 ``make test-all`` builds.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Harness
+from tests.conftest import Harness, shell_program
 
 GPU = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 SLOW, ALL = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.exhaustive]
@@ -46,10 +44,8 @@ def test_an_environment_for_gpus_installs_and_names_the_missing_driver(
     run = ["run", "--backend", backend, "--framework", framework, "--device", "cuda", "--model", "pointwise"]
     harness(*run).refused("the nodes have 0 GPUs each")
 
-    smi = tmp_path / "bin" / "nvidia-smi"
-    smi.parent.mkdir()
-    smi.write_text(f'#!/bin/sh\ncase "$*" in -L) echo "GPU 0: NVIDIA H200 (UUID: {GPU})" ;; *) exit 1 ;; esac\n')
-    smi.chmod(0o755)
+    said = f'case "$*" in -L) echo "GPU 0: NVIDIA H200 (UUID: {GPU})" ;; *) exit 1 ;; esac'
+    smi = shell_program(tmp_path / "bin" / "nvidia-smi", said)
     monkeypatch.setenv("PATH", str(smi.parent), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     failed = harness(*run, "--batch-size", "2", "--image-size", "32", "--steps", "3", "--repeats", "1")

@@ -1,7 +1,5 @@
 """A run that others disturb still has its number, and says what disturbed it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

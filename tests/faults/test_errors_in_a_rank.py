@@ -1,7 +1,5 @@
 """A rank raises an error, or computes nonsense: the run fails with that rank's own words."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FEW_STEPS, ROOT, Harness, laid_out
+from tests.conftest import FEW_STEPS, ROOT, Harness, laid_out, shell_program
 from tests.faults.conftest import Begin
 from tests.faults.matrix import each
 from tests.faults.running import LONG, TINY
@@ -54,16 +52,14 @@ def test_a_training_that_diverges_gives_no_number(begin: Begin, way: Way) -> Non
 
 def test_a_python_that_cannot_be_started_fails_the_run_and_is_named(begin: Begin, tmp_path: Path) -> None:
     """It answers when asked for its version, and then loses its permission."""
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nchmod -x "$0"\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    python = shell_program(tmp_path / "python", f'chmod -x "$0"\nexec {sys.executable} "$@"')
     run = begin("pytorch", "--env", str(python), *FEW_STEPS).end()
     assert run.code == 1
     assert f"worker rank 0 on node0 cannot be started: {python}: Permission denied" in run.stderr
     assert run.record["derived"] is None
 
 
-@pytest.mark.parametrize("backend", ["pytorch", "parameter_server"])
+@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
 def test_a_port_that_becomes_busy_after_planning_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
     run = begin(backend, *FEW_STEPS)
     process = run.plan["processes"][-1]
@@ -91,7 +87,6 @@ def test_a_worker_started_alone_reports_its_error_and_ends(
 @pytest.mark.slow
 def test_an_image_that_vanishes_during_the_run_fails_it_and_is_named(begin: Begin, images: Path) -> None:
     run = begin("pytorch", "--data", str(images), "--warmup", "1", "--steps", LONG)
-    run.reaches("worker-0", "window"), run.reaches("worker-1", "window")
-    run.pid("worker-0"), run.pid("worker-1")
+    run.in_the_window()
     shutil.rmtree(images / "train" / "n00000001")
     run.end().failed_saying(" failed: BadImage: bad image", "n00000001", "No such file or directory")

@@ -1,7 +1,5 @@
 """The disk fills up: one message says so, and no number is printed that could not be recorded."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -45,7 +43,7 @@ def test_a_disk_without_room_for_the_run_directory(begin: Begin, tmp_path: Path)
 def test_a_disk_that_is_full_when_the_record_is_written(begin: Begin, tmp_path: Path) -> None:
     run = begin("pytorch", *FEW_STEPS, wrapper=disk(tmp_path / "runs", "1m"))
     run.output = inside(run.process.pid, tmp_path / "runs")
-    run.reaches("worker-0", "window"), run.reaches("worker-1", "window")
+    run.in_the_window()
     fill(run.output / "filler")
     run.end()
     assert (run.code, run.stdout) == (1, ""), run.stderr

@@ -1,7 +1,5 @@
 """Nothing waits for ever: the watchdog ends a repeat that takes too long, and says who was to blame."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -1,7 +1,5 @@
 """Ctrl-C and its relatives: everything ends, the record says so, and there is no number."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 
@@ -98,23 +96,18 @@ def test_ranks_and_their_decoders_die_with_a_controller_that_is_killed_or_interr
     assert (run.folder / "record.json").exists() == (number == signal.SIGINT)
 
 
+SERVERS = ("parameter_server", "distributed_replicated", "torch_parameter_server torch gloo")
+WORKERS = ("multi_worker_mirrored", "pytorch torch mpi", "horovod tensorflow mpi", "caffe2 caffe2 mpi")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "backend", ["multi_worker_mirrored", "pytorch torch mpi", "horovod tensorflow mpi", "caffe2 caffe2 mpi"]
-)
-def test_ranks_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
+@pytest.mark.parametrize("backend", [*WORKERS, *SERVERS])
+def test_ranks_and_servers_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
     run = begin(backend, *MANY_STEPS).in_the_window()
-    shared = run.shared_memory("worker-0") | run.shared_memory("worker-1")
+    if backend in SERVERS:
+        run.pid("ps-0")
+    shared = run.shared_memory("worker-0") | run.shared_memory("worker-1") if backend in WORKERS else set()
     run.process.kill()
     assert run.end().code == -signal.SIGKILL
     for left in shared:  # MPICH's; the launcher would have removed it
         left.unlink(missing_ok=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["parameter_server", "distributed_replicated", "torch_parameter_server torch gloo"])
-def test_servers_die_with_a_controller_that_is_killed(begin: Begin, backend: str) -> None:
-    run = begin(backend, *MANY_STEPS).in_the_window()
-    run.pid("ps-0")
-    run.process.kill()
-    assert run.end().code == -signal.SIGKILL

@@ -1,7 +1,5 @@
 """A process of the run is killed: the run fails, names it, and ends all others."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

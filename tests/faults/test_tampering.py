@@ -1,7 +1,5 @@
 """A record is believed only as it was written: edits that would make a result better, or of a failure, are refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Digits that can be learned within seconds, and ``harness train`` on them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,13 +1,7 @@
 """Backends learn: the same accuracy from the same global batch, also after a training was stopped in the middle."""
 
-from __future__ import annotations
-
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +9,8 @@ from typing import Any
 import pytest
 
 from harness.records import training
-from tests.conftest import PATIENCE_S, Harness
+from tests.conftest import Harness
+from tests.faults.running import Run
 
 from .conftest import Train
 
@@ -50,33 +45,46 @@ def test_a_training_that_is_killed_and_interrupted_goes_on_in_another_backend_an
     wanted = ["--until", "top1=0.92", "--decay-epochs", "8", "--epochs", "30"]
     high = ["--until", "top1=0.999", "--epochs", "1000", "--decay-epochs", "none"]
 
-    killed = Stopped(tmp_path / "killed", train("pytorch", 2, *high))
-    killed.reaches_epoch(1)
-    os.kill(killed.pid("worker-1"), signal.SIGKILL)
-    code, complaint = killed.end()
-    assert code == 1
-    assert "worker rank 1" in complaint and "was killed by SIGKILL (last phase: training)" in complaint
-    assert f"--resume {killed.folder}" in complaint
-    first = killed.record()
+    killed = begun(tmp_path / "killed", train("pytorch", 2, *high))
+    reaches_epoch(killed, 1)
+    killed.send("worker-1", signal.SIGKILL)
+    assert killed.end().code == 1
+    assert "worker rank 1" in killed.stderr and "was killed by SIGKILL (last phase: training)" in killed.stderr
+    assert f"--resume {killed.folder}" in killed.stderr
+    first = record_of(killed)
     assert (first["status"], first["reached"], first["time_to_accuracy_s"]) == ("failed", None, None)
     done = len(first["epochs"])
     assert done >= 1
 
     # One worker with twice the batch goes on where two have stopped.
-    interrupted = Stopped(tmp_path / "interrupted", train("pytorch", 1, *high, "--resume", str(killed.folder)))
-    interrupted.reaches_epoch(done + 1)
+    interrupted = begun(tmp_path / "interrupted", train("pytorch", 1, *high, "--resume", str(killed.folder)))
+    reaches_epoch(interrupted, done + 1)
     interrupted.process.send_signal(signal.SIGINT)
-    code, complaint = interrupted.end()
-    assert (code, interrupted.record()["status"]) == (130, "interrupted")
-    assert f"--resume {interrupted.folder}" in complaint
+    assert (interrupted.end().code, record_of(interrupted)["status"]) == (130, "interrupted")
+    assert f"--resume {interrupted.folder}" in interrupted.stderr
 
     resumed = ["--resume", str(interrupted.folder), "--json", "--output", "last"]
     last = harness(*train("parameter_server", 2, *wanted, *resumed)).succeeded().json
-    before = interrupted.record()["epochs"]
+    before = record_of(interrupted)["epochs"]
     assert last["resumed"]["epochs"] == len(before)
     assert last["epochs"][: len(before)] == before
     assert last["reached"]["epoch"] == last["epochs"][-1]["epoch"] > len(before)
     assert last["time_to_accuracy_s"] == last["epochs"][-1]["elapsed_s"] > before[-1]["elapsed_s"]
+
+
+def begun(folder: Path, command: list[str]) -> Run:
+    folder.mkdir()
+    return Run(folder, command=command)
+
+
+def reaches_epoch(run: Run, epoch: int) -> None:
+    """Wait until the checkpoint of an epoch is there."""
+    run.eventually(lambda: (run.folder / "repeat-1" / "checkpoints" / f"epoch-{epoch:04}.npz").stat())
+
+
+def record_of(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run.folder / training.TrainingRecord.file_name).read_text())
+    return found
 
 
 @pytest.mark.slow
@@ -90,38 +98,3 @@ def test_an_accuracy_that_is_not_reached_is_told_with_exit_code_1_and_a_complete
     assert done.code == 1
     assert f"pytorch: {record.problem}" in done.stderr and "not 0.999 in 1 epoch" in done.stderr
     assert (record.status, record.reached, len(record.epochs)) == ("completed", None, 1)
-
-
-class Stopped:
-    """A ``harness train`` that is going to be stopped."""
-
-    def __init__(self, folder: Path, arguments: list[str]) -> None:
-        self.output = folder
-        argv = [sys.executable, "-m", "harness", *arguments, "--output", str(folder)]
-        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-
-    @property
-    def folder(self) -> Path:
-        (folder,) = self.output.iterdir()
-        return folder
-
-    def pid(self, process: str) -> int:
-        file = self.folder / "repeat-1" / "events" / f"{process}.jsonl"
-        return int(json.loads(file.read_text().splitlines()[0])["pid"])
-
-    def reaches_epoch(self, epoch: int) -> None:
-        """Wait until the checkpoint of an epoch is there."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(self.output.glob(f"*/repeat-1/checkpoints/epoch-{epoch:04}.npz")):
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < deadline, f"epoch {epoch} has not ended within {PATIENCE_S} s"
-            time.sleep(0.05)
-
-    def end(self) -> tuple[int, str]:
-        """Its exit code, and what it complains of."""
-        _, complaint = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, complaint
-
-    def record(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / training.TrainingRecord.file_name).read_text())
-        return found

@@ -1,7 +1,5 @@
 """Runs that several tests look at: every way of training on CPUs, once per session, two workers on the same images."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Parameter servers: each worker pulls what a server holds and pushes as much, onc
 sends 2(N−1)/N times the model, the least there is. One worker sends nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,8 +37,7 @@ def measure(harness: Harness, environment: Callable[..., Path]) -> Measure:
     def run(*arguments: str, framework: str | None = None) -> Record:
         environment(arguments[0], framework)
         of = ["--framework", framework] if framework else []
-        done = harness("run", "--backend", *arguments, *of, "--model", SMALL.name, *TINY, "--json")
-        assert done.code == 0, done.stderr
+        done = harness("run", "--backend", *arguments, *of, "--model", SMALL.name, *TINY, "--json").succeeded()
         record: Record = done.json
         return record
 
@@ -50,6 +47,15 @@ def measure(harness: Harness, environment: Callable[..., Path]) -> Measure:
 def ranks(record: Record) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = record["repeats"][0]["ranks"]
     return found
+
+
+def each_rank_moved(record: Record, of_step: float) -> None:
+    steps = record["spec"]["steps"]
+    assert len(ranks(record)) == record["spec"]["nodes"]
+    for rank in ranks(record):
+        assert rank["servers"] == []
+        assert rank["network"]["sent"] / steps == pytest.approx(of_step, rel=TOLERANCE)
+        assert rank["network"]["received"] / steps == pytest.approx(of_step, rel=TOLERANCE)
 
 
 def each_server_moved_what_the_plan_says(record: Record, steps: int, servers: int) -> None:
@@ -123,21 +129,13 @@ def test_a_node_with_two_devices_moves_the_model_once_per_step_too(measure: Meas
 
 @pytest.mark.parametrize("way", each(ALLREDUCE, TRAINED_IN_CI), ids=str)
 def test_each_of_two_workers_sends_one_model_per_step(two_workers: Callable[[Way], Record], way: Way) -> None:
-    record = two_workers(way)
-    assert len(ranks(record)) == 2
-    for rank in ranks(record):
-        assert rank["servers"] == []
-        assert rank["network"]["sent"] / WINDOW == pytest.approx(MODEL.bytes, rel=TOLERANCE)
-        assert rank["network"]["received"] / WINDOW == pytest.approx(MODEL.bytes, rel=TOLERANCE)
+    each_rank_moved(two_workers(way), MODEL.bytes)
 
 
 @slow
 @pytest.mark.parametrize("backend", ["pytorch", exhaustive("multi_worker_mirrored")])
 def test_each_of_three_workers_sends_four_thirds_of_the_model_per_step(measure: Measure, backend: str) -> None:
-    record = measure(backend, "--nodes", "3")
-    assert len(ranks(record)) == 3
-    for rank in ranks(record):
-        assert rank["network"]["sent"] / FEW_STEPS == pytest.approx(SMALL.bytes * 2 * 2 / 3, rel=TOLERANCE)
+    each_rank_moved(measure(backend, "--nodes", "3"), SMALL.bytes * 2 * 2 / 3)
 
 
 @pytest.mark.parametrize("transport", ["gloo", pytest.param("mpi", marks=slow)])
@@ -153,5 +151,4 @@ def test_a_single_worker_sends_nothing(measure: Measure, transport: str) -> None
 )
 def test_horovods_fp16_halves_the_bytes(measure: Measure, framework: str, transport: str) -> None:
     record = measure("horovod", "--transport", transport, "--nodes", "2", "--fp16-allreduce", framework=framework)
-    for rank in ranks(record):
-        assert rank["network"]["sent"] / FEW_STEPS == pytest.approx(SMALL.bytes / 2, rel=TOLERANCE)
+    each_rank_moved(record, SMALL.bytes / 2)

@@ -6,8 +6,6 @@ same look is taken at that update, and has to find it. Both train alone and on t
 ``test_models.py`` compares that with PyTorch's, and ``test_synchronous.py`` what real runs of several ranks come to.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +20,7 @@ from tests.parity.conftest import inside
 STEPS = 3
 # The last layers have three pixels a side or more: of two, IDEEP's kernels for AVX2 keep a gradient in its kernel's layout.
 IMAGES = {"pointwise": 32, "mnist_cnn": 28, "hep_cnn": 64, "resnet50": 160, "inception3": 139}
-QUICK = ("hep_cnn", "mnist_cnn", "pointwise")
+QUICK = ("mnist_cnn", "pointwise")
 EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in models.names()]
 # The loss of a model without batch norm would tell: it grows.
 NORMALISED = ["pointwise", *(pytest.param(name, marks=pytest.mark.slow) for name in ("inception3", "resnet50"))]

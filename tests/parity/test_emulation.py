@@ -5,8 +5,6 @@ Each device's gradient is f (w + 1), with f another one for each device and 1 on
 ends elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Energy of a real run: a made counter that grows by a known power, read by the run's own worker at its own barriers."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -5,8 +5,6 @@ other parameters, or with a number that is not finite. Of one that counts, three
 flip: its losses may show it however repeats of that software differ, or its bits where they do not.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Kernels over every transport that has them: the right results, over what was asked for, with the bytes that it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,8 +59,7 @@ def test_every_rank_gets_the_right_result_over_the_transport_that_was_asked_for(
     servers = ["--ps", "2"] if way.has_servers else []
     few = ["--warmup", "1", "--steps", str(STEPS), "--repeats", "1"]
     few += ["--bytes", SIZES] if kernels.specification(kernel).in_bytes else ["--size", "18,288"]
-    done = harness("kernel", kernel, *way.arguments, "--nodes", str(RANKS), *servers, *few, "--json")
-    assert done.code == 0, done.stderr
+    done = harness("kernel", kernel, *way.arguments, "--nodes", str(RANKS), *servers, *few, "--json").succeeded()
     carried = {"mpi": "MPICH", "gloo": "gloo on lo", "grpc": "grpc "}[way.transport]
     (repeat,) = done.json["repeats"]
     assert [check["name"] for check in repeat["checks"] if not check["passed"]] == []
@@ -92,7 +89,6 @@ def test_residuals_fall_alike_beside_servers_and_among_ranks(
     for name in ("parameter_server", "mpi4py"):
         environment(name, backend(name).frameworks[0])
         few = ["--nodes", "2", "--size", "512", "--warmup", "1", "--steps", "2", "--repeats", "1", "--json"]
-        done = harness("kernel", "cg", "--backend", name, *few)
-        assert done.code == 0, done.stderr
+        done = harness("kernel", "cg", "--backend", name, *few).succeeded()
         histories.append(done.json["repeats"][0]["ranks"][0]["sizes"][0]["history"])
     assert len(histories[0]) == 50 and histories[0] == pytest.approx(histories[1], rel=0, abs=1e-10)

@@ -1,7 +1,5 @@
 """Programs of the frameworks' own kinds under ``harness launch``: torch.distributed, torchrun, mpi4py, an mpiexec."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,15 +34,8 @@ def test_a_torchrun_on_each_node_starts_two_ranks(
 ) -> None:
     torchrun = str(environment("pytorch").with_name("torchrun"))
     places = ["--nnodes", "{nodes}", "--node_rank", "{node}", "--master_addr", "{master_addr}"]
-    argv = [
-        torchrun,
-        *places,
-        "--master_port",
-        "{master_port}",
-        "--nproc_per_node",
-        "2",
-        str(PROGRAMS / "allreduce.py"),
-    ]
+    ranks = ["--master_port", "{master_port}", "--nproc_per_node", "2"]
+    argv = [torchrun, *places, *ranks, str(PROGRAMS / "allreduce.py")]
     harness("launch", *PATTERN, "--devices-per-node", "2", "--", *argv).succeeded()
     assert all(f"rank {rank} of 4" in logs(tmp_path) for rank in range(4))
 

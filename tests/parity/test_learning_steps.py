@@ -9,8 +9,6 @@ once. What it comes to is read from the checkpoint and compared with NumPy:
 The gradient is what a step without momentum and weight decay takes off.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Mixed precision trains the same network: the losses after a few steps are those of float32, but for rounding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +28,7 @@ CHOSEN = [
 
 def evidence(harness: Harness, model: str, *arguments: str) -> dict[str, Any]:
     """Of the first worker."""
-    done = harness("run", *TINY, "--model", model, "--image-size", SIZES[model], *arguments)
-    assert done.code == 0, done.stderr
+    done = harness("run", *TINY, "--model", model, "--image-size", SIZES[model], *arguments).succeeded()
     return dict(done.json["repeats"][0]["ranks"][0]["evidence"])
 
 

@@ -1,7 +1,5 @@
 """The check before a run, on this machine, with real processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

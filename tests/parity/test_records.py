@@ -1,7 +1,5 @@
 """A real run's record: what is in it, and how it is read."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -23,8 +21,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_prints_its_total_and_its_record_holds_the_raw_times(harness: Harness, runs: Path) -> None:
     twice = ["--nodes", "2", *QUICK, "--repeats", "2", "--output", str(runs)]
-    done = harness("run", "--backend", "pytorch", *twice, OMP_DYNAMIC="false")
-    assert done.code == 0, done.stderr
+    done = harness("run", "--backend", "pytorch", *twice, OMP_DYNAMIC="false").succeeded()
     (folder,) = runs.iterdir()
     kept = measurement.Record.read(folder)
     assert kept.derived

@@ -1,7 +1,5 @@
 """TensorFlow itself reads the shards that ``harness data convert`` writes, as it reads its own world's ImageNet."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

@@ -10,8 +10,6 @@ Why not less: a network of ReLUs has gradients with jumps. Rounding a float32 su
 millions across zero, and from then on single offsets differ in their third digit, whoever computes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
@@ -76,19 +74,15 @@ SLICED = "--placement partitioned --ps 2 --slice-size 256KiB"
 # another backend of the framework has in the same way: `test_losses.py` has all ways with two.
 SYNCHRONOUS = [
     Way("torch", 2, "pytorch", model=MODEL),
-    exhaustive(Way("torch", 3, "pytorch --bucket-mb 1")),
     exhaustive(Way("torch", 1, "pytorch", devices_per_node=2)),
-    exhaustive(Way("torch", 2, "pytorch --transport mpi")),
     slow(Way("torch", 3, "pytorch --transport mpi --bucket-mb 1")),
     exhaustive(Way("torch", 2, "pytorch --transport mpi", devices_per_node=2)),
     slow(Way("torch", 2, "torch_parameter_server --ps 2 --placement partitioned", model=MODEL)),
-    exhaustive(Way("torch", 1, "torch_parameter_server --transport mpi")),
     exhaustive(Way("torch", 2, "torch_parameter_server --transport mpi --order none")),
     slow(Way("torch", 3, f"torch_parameter_server --transport mpi {SLICED}")),
     exhaustive(Way("torch", 3, "torch_parameter_server --placement round_robin --ps 3 --order none")),
     exhaustive(Way("torch", 2, "torch_parameter_server --ps 3 --ps-nodes dedicated")),
     exhaustive(Way("torch", 2, f"torch_parameter_server --transport mpi {SEVERAL}", devices_per_node=2)),
-    exhaustive(Way("tensorflow", 1, "parameter_server")),
     slow(Way("tensorflow", 2, "parameter_server --placement greedy", model=MODEL)),
     exhaustive(Way("tensorflow", 2, "parameter_server --placement round_robin --ps 2")),
     slow(Way("tensorflow", 3, f"parameter_server {SLICED}")),
@@ -100,7 +94,6 @@ SYNCHRONOUS = [
     exhaustive(Way("tensorflow", 2, "distributed_replicated", devices_per_node=2)),
     exhaustive(Way("tensorflow", 1, f"distributed_replicated {SEVERAL}", devices_per_node=2)),
     slow(Way("tensorflow", 3, f"parameter_server_strategy {SLICED}")),
-    exhaustive(Way("tensorflow", 2, "multi_worker_mirrored")),
     slow(Way("tensorflow", 3, "multi_worker_mirrored --pack-mb 1")),
     exhaustive(Way("tensorflow", 1, "multi_worker_mirrored", devices_per_node=2)),
     slow(Way("tensorflow", 3, "horovod --framework tensorflow --transport mpi --fusion-threshold-mb 1")),
@@ -137,8 +130,7 @@ def expected(environment: Callable[[str], Path]) -> Callable[..., Reached]:
 def trained(harness: Harness, folder: Path, nodes: int, model: str, *arguments: str) -> list[Reached]:
     """What every rank has reached after a run."""
     which = ["--model", model, "--image-size", str(SIZES[model]), "--nodes", str(nodes)]
-    done = harness("run", *which, *PROTOCOL, "--backend", *arguments)
-    assert done.code == 0, done.stderr
+    harness("run", *which, *PROTOCOL, "--backend", *arguments).succeeded()
     (run,) = folder.glob("runs/*")
     (repeat,) = measurement.Record.read(run).repeats
     assert all(check.passed for check in repeat.checks)
@@ -209,19 +201,3 @@ def every_device_trained_on_its_own_batch(ranks: list[Reached], one: Reached) ->
     )
     for number, rank in enumerate(ranks):
         assert rank.losses == pytest.approx(of_ranks[:, number], rel=LOSS_TOLERANCE)
-
-
-def test_the_frameworks_start_from_the_same_weights_and_take_the_same_first_step(
-    environment: Callable[[str], Path], tmp_path: Path, harness: Harness
-) -> None:
-    """One step on the same images: PyTorch and TensorFlow move to the same place."""
-    ends = []
-    for backend in ("pytorch", "parameter_server"):
-        environment(backend)
-        of_model = ["--model", MODEL, "--image-size", str(SIZES[MODEL]), "--warmup", "0", "--steps", "1"]
-        done = harness("run", *PROTOCOL, *of_model, "--backend", backend, "--output", backend)
-        assert done.code == 0, done.stderr
-        (saved,) = (tmp_path / backend).glob("*/repeat-1/parameters-0.npz")
-        ends.append(dict(np.load(saved)))
-    start = initial_values(models.specification(MODEL), seed=1)
-    assert distance(ends[0], ends[1], ends[0]) < 1e-3 * distance(ends[0], start, ends[0])

@@ -1,7 +1,5 @@
 """Proof of transport: a record names what carried the gradients, as seen at run time, and a wrong world is no result."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,6 +1,4 @@
-"""A backend, a model and an exporter in packages of their own (tiny_…), installed as a stranger would."""
-
-from __future__ import annotations
+"""A backend in a package of its own (tiny_backend), installed as a stranger would."""
 
 import os
 import re
@@ -14,8 +12,7 @@ import pytest
 from harness import models
 from harness.datasets.make import make
 from harness.records import measurement
-from tests import made
-from tests.conftest import FEW_STEPS, ROOT, Harness
+from tests.conftest import ROOT, Harness
 from tests.wording import Case, cases
 
 MODEL = models.specification("resnet50")
@@ -28,11 +25,6 @@ RUN += ["--warmup", "2", "--steps", str(STEPS - 2), "--repeats", "1"]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of a user who has installed the package beside harness."""
     return having(package("tiny_backend", tmp_path_factory))
-
-
-@pytest.fixture(scope="module")
-def with_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return having(package("tiny_model", tmp_path_factory))
 
 
 def package(name: str, folders: pytest.TempPathFactory) -> Path:
@@ -135,87 +127,3 @@ def test_its_environment_is_built_like_every_other(harness: Harness, installed: 
     assert done.code == 0, done.stderr
     packages = set(done.json["software"]["packages"])
     assert "numpy" in packages and "harness-bench" not in packages
-
-
-TINY_CNN = ["--model", "tiny-cnn", "--nodes", "2", "--batch-size", "4", *FEW_STEPS, "--repeats", "1"]
-
-
-def test_an_installed_model_is_listed_and_is_in_the_plan(harness: Harness, with_model: dict[str, str]) -> None:
-    assert "\ntiny_cnn " in harness("list", "models", **with_model).stdout
-    assert "\ntiny_cnn " not in harness("list", "models").stdout
-    plan = ["run", "--backend", "parameter_server", "--ps", "2", *TINY_CNN, "--dry-run", "--json"]
-    shown = harness(*plan, **with_model).json["plan"]
-    assert Path(shown["model"]).name == "tiny_model" and Path(shown["model"]).parent == Path(
-        with_model["PYTHONPATH"].split(":")[0]
-    )
-    assert [piece[0] for piece in shown["details"]["pieces"]] == [
-        "conv.conv.kernel",
-        "conv.conv.bias",
-        "dense.kernel",
-        "dense.bias",
-    ]
-    harness(*plan).refused("unknown model 'tiny_cnn'")
-
-
-def losses(harness: Harness, backend: str, variables: dict[str, str]) -> list[float]:
-    done = harness("run", "--backend", backend, *TINY_CNN, "--json", **variables)
-    assert done.code == 0, done.stderr
-    assert done.json["spec"]["model"] == "tiny_cnn" and "tiny-model" not in done.json["software"]["packages"]
-    found: list[float] = done.json["repeats"][0]["ranks"][0]["evidence"]["losses"]
-    return found
-
-
-def test_an_installed_model_trains_in_environments_that_lack_its_package(
-    harness: Harness, with_model: dict[str, str], environment: Callable[[str], Path]
-) -> None:
-    environment("pytorch")
-    assert len(losses(harness, "pytorch", with_model)) == 4
-
-
-@pytest.mark.slow
-def test_the_definition_of_an_installed_model_agrees_with_what_other_frameworks_build_from_its_architecture(
-    harness: Harness, with_model: dict[str, str], environment: Callable[[str], Path]
-) -> None:
-    found = {}
-    for backend in ("pytorch", "multi_worker_mirrored", "parameter_server", "caffe2"):
-        environment(backend)
-        found[backend] = losses(harness, backend, with_model)
-    for theirs in found.values():
-        assert theirs == pytest.approx(found["pytorch"], rel=1e-5)
-
-
-def test_a_model_that_does_not_load_is_named(harness: Harness, tmp_path: Path) -> None:
-    site = announcing(tmp_path, "harness.models", "broken = broken")
-    harness("run", "--backend", "pytorch", "--model", "broken", "--dry-run", **having(site)).refused(
-        "model 'broken' does not load: ModuleNotFoundError: No module named 'broken'"
-    )
-    assert harness("run", "--backend", "pytorch", "--dry-run", **having(site)).code == 0
-    listed = harness("list", "models", **having(site))
-    assert (listed.code, listed.stderr) == (0, "")
-    assert "model 'broken' does not load" in listed.stdout and "\nresnet50 " in listed.stdout
-
-
-# --- an exporter --------------------------------------------------------------------------------------------------------
-
-
-def test_an_installed_exporter_is_a_format_and_its_name_a_suffix(
-    harness: Harness, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    made.save(tmp_path / "runs", [made.record(img_per_s=(value,), day=value) for value in (50.0, 60.0)])
-    with_exporter = having(package("tiny_exporter", tmp_path_factory))
-    assert "|parquet|prom]" in harness("export", "--help", **with_exporter).stdout
-    expected = 'harness_img_per_s{backend="pytorch",workers="1"} 60.0\n'
-    assert harness("export", "runs", "--format", "prom", **with_exporter).succeeded().stdout == expected
-    harness("export", "runs", "-o", "out.prom", **with_exporter).succeeded()
-    assert (tmp_path / "out.prom").read_text() == expected
-    refused = harness("export", "runs", "--format", "prom")
-    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-
-
-def test_an_exporter_that_does_not_load_is_named_and_leaves_the_others_alone(harness: Harness, tmp_path: Path) -> None:
-    made.save(tmp_path / "runs", [made.record()])
-    site = announcing(tmp_path, "harness.exporters", "broken = a_module_that_is_not_there:write")
-    harness("export", "runs", "--format", "broken", **having(site)).refused(
-        "--format broken: does not load: ModuleNotFoundError: No module named 'a_module"
-    )
-    assert harness("export", "runs", "--format", "csv", **having(site)).succeeded().stdout

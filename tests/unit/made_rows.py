@@ -1,7 +1,5 @@
 """Results with chosen figures, for tests of what is made of results. Nothing that measures is tested so."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Simulations: few draws in CI and many in `make test-all`, with bounds from the binomial distribution of their number."""
 
-from __future__ import annotations
-
 import pytest
 from scipy import stats
 

@@ -1,7 +1,6 @@
 """`harness baseline`: records kept under a name, whole or not at all."""
 
-from __future__ import annotations
-
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,18 +33,17 @@ def run(tmp_path: Path) -> Callable[..., Finished]:
     return partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache", HARNESS_BASELINES=f"{tmp_path}/baselines")
 
 
-def test_a_baseline_is_saved_shown_compared_with_and_removed(run: Callable[..., Finished], tmp_path: Path) -> None:
+def test_a_baseline_is_saved_shown_and_compared_with(run: Callable[..., Finished], tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record(nodes=1), made.record(nodes=2), made.record(nodes=4, status="failed")])
     saved = run("baseline", "save", "v1", "runs", "--note", "before the upgrade").succeeded()
     assert saved.stdout == f"baseline v1: 2 records; 1 without a number left out\n{tmp_path}/baselines/v1\n"
     (listed,) = run("baseline", "list", "--json").succeeded().json
     assert (listed["name"], listed["records"], listed["note"]) == ("v1", 2, "before the upgrade")
-    shown = run("baseline", "show", "v1").succeeded().stdout
-    assert "before the upgrade" in shown and "scaling efficiency" in shown
+    assert "scaling efficiency" in run("table", "v1").succeeded().stdout
     made.save(tmp_path / "runs", [made.record(nodes=1, day=1)])
     compared = run("regression", "v1", "runs").succeeded().stdout
     assert "2 runs of NEW are also in OLD, and count there only" in compared
-    assert run("baseline", "remove", "v1").succeeded().stdout == f"removed {tmp_path}/baselines/v1\n"
+    shutil.rmtree(tmp_path / "baselines" / "v1")
     assert run("baseline", "list").stdout == f"no baselines in {tmp_path}/baselines\n"
 
 
@@ -147,9 +145,8 @@ def test_no_folder_but_one_on_the_shelf_is_a_baseline(shelf: Path, source: str) 
 
 @pytest.mark.parametrize("name", ["a/b", "../v1", ".v1", "-v1", "", "v 1", "v1\n", "reference", "naïve"])
 def test_a_name_that_is_none_is_refused(shelf: Path, name: str) -> None:
-    for act in (partial(baselines.save, name, [], []), partial(baselines.get, name), partial(baselines.remove, name)):
-        with pytest.raises(InvalidInput, match=r"cannot name a baseline|what the published measurements are called"):
-            act()
+    with pytest.raises(InvalidInput, match=r"cannot name a baseline|what the published measurements are called"):
+        baselines.save(name, [], [])
     assert not shelf.exists()
 
 
@@ -165,15 +162,6 @@ def test_what_has_no_number_is_no_baseline(shelf: Path, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=message):
             save("v1", [str(source)])
     assert not shelf.exists()
-
-
-def test_an_unknown_baseline_is_told_with_those_there_are(shelf: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no baseline v2 in .*; there is none"):
-        baselines.remove("v2")
-    made.save(tmp_path / "runs", [made.record()])
-    save("v1", [str(tmp_path / "runs")])
-    with pytest.raises(InvalidInput, match=r"no baseline v2 in .*; there are v1"):
-        baselines.get("v2")
 
 
 def test_a_folder_that_is_no_baseline_is_named(shelf: Path) -> None:

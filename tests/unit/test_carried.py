@@ -1,7 +1,5 @@
 """What kernels say of a network, as parameters of the scaling model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +82,7 @@ def test_a_step_that_the_network_bounds_takes_its_bytes_at_the_measured_rate(
     backend: str, transport: str, ps: int
 ) -> None:
     what = Workload(backend, "resnet50", 4, 64)
-    found = at(what, chosen(what, StartingPoint(transport, "cpu", 1e6, kernels=network()), None), 8, ps)
+    found = at(what, chosen(what, StartingPoint(transport, "cpu", 1e6, network=network()), None), 8, ps)
     bytes_ = models.specification("resnet50").bytes
     passes = 2 * 7 if ps else 2 * 7 / 8
     assert found.step_s == pytest.approx(passes * bytes_ / RATE, rel=0.05)

@@ -1,7 +1,5 @@
 """What `run --backend` means, and what `list backends` says of this machine."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,7 +114,7 @@ def test_one_record_is_an_object_several_are_a_list_or_a_table(
 
     def printed(count: int, as_json: bool) -> str:
         monkeypatch.setattr(runs, "carried_out", lambda *arguments: Outcome(files[:count], records[:count]))  # type: ignore[arg-type]
-        runs.measure([], Place(output=tmp_path), {"as_json": as_json}, outcomes.summary, outcomes.measured)
+        runs.measure([], Place(output=tmp_path), {"as_json": as_json}, outcomes.summary, outcomes.comparison)
         return capsys.readouterr().out
 
     assert json.loads(printed(1, True))["id"] == records[0].id

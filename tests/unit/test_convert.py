@@ -1,12 +1,11 @@
 """Converting images to TFRecord shards, and finding damage in data sets. ``tests/parity`` reads shards with TensorFlow."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -240,38 +239,21 @@ def test_tar_files_give_the_same_shards_as_folders(tars: Path, converted: Path, 
     assert shards_of(tmp_path / "out") == shards_of(converted)
 
 
-def test_tar_files_that_do_not_do_are_refused(tars: Path, tmp_path: Path) -> None:
-    def refused(*said: str, labels: str | None = None) -> None:
-        with pytest.raises((DataError, HarnessError)) as error:
-            sources.find(
-                tmp_path, None if labels is None else files(tmp_path, {"labels.txt": labels.encode()}) / "labels.txt", 1
-            )
-        assert "\n" not in str(error.value)
-        assert all(text in str(error.value) for text in said), str(error.value)
+def tar_of_classes(file: Path, damage: Callable[[bytes, int], bytes]) -> None:
+    """A training file with a whole class, and one damaged, of whose bytes those of its last image begin at the number."""
+    whole = tar(file, {"1.JPEG": PHOTOGRAPH, "2.JPEG": PHOTOGRAPH})
+    tar(file, {"a.tar": whole, "b.tar": damage(whole, whole.index(b"1.JPEG"))})  # written in that order
 
-    training, validation = tmp_path / sources.TRAIN_TAR, tmp_path / sources.VALIDATION_TAR
-    whole = (tars / sources.TRAIN_TAR).read_bytes()
-    training.write_bytes(whole)
-    refused("--validation-labels", "is not in", labels="a\n")
-    validation.write_bytes((tars / sources.VALIDATION_TAR).read_bytes())
-    refused(str(validation), "--validation-labels FILE")
-    refused("labels.txt has 2 lines for the 5 images", labels="a\nb\n")
-    refused("labels.txt: no training image is of the class e", labels="a\nb\nc\nd\ne\n")
-    training.write_bytes(whole[: len(whole) // 2])
-    refused("damaged or cut short")
-    training.write_bytes(b"not a tar file" * 100)
-    refused("damaged or cut short")
-    inner = tar(tmp_path / "inner", {"1.JPEG": PHOTOGRAPH, "2.JPEG": PHOTOGRAPH})
-    second = inner.index(b"1.JPEG")  # written last
-    for damaged in (
-        b"not a tar file" * 100,
-        inner[:second] + b"?" + inner[second + 1 :],
-        inner[:second] + bytes(2 << 20),
-    ):
-        tar(training, {"a.tar": inner, "b.tar": damaged})
-        refused("b.tar in it is damaged or cut short: no file begins at byte")
-    tar(training, {"a.tar": inner, "b.tar": tar(tmp_path / "inner", {"notes.txt": b"."})})
-    refused("b.tar in it holds no images")
+
+@cases
+def test_tar_files_that_do_not_do_are_refused(tars: Path, tmp_path: Path, case: Case) -> None:
+    training, validation = (tmp_path / name for name in (sources.TRAIN_TAR, sources.VALIDATION_TAR))
+    for file in (training, validation):
+        file.write_bytes((tars / file.name).read_bytes())
+    labels = tmp_path / "labels.txt"
+    eval(case.request)
+    with case.raises(DataError, HERE=tmp_path):
+        sources.find(tmp_path, labels if labels.exists() else None, 1)
 
 
 # --- going on
@@ -425,75 +407,36 @@ def test_more_shards_than_images_are_refused(source: Path) -> None:
 # --- damage
 
 
-Change = Callable[[bytearray], object]
-
-
-def records(data: bytes) -> list[bytes]:
-    found, at = [], 0
+def records(shard: Path) -> list[bytes]:
+    data, listed, at = shard.read_bytes(), [], 0
     while at < len(data):
         (length,) = tfrecord.LENGTH.unpack(data[at : at + 8])
-        found.append(data[at : at + length + tfrecord.OVERHEAD])
+        listed.append(data[at : at + length + tfrecord.OVERHEAD])
         at += length + tfrecord.OVERHEAD
-    return found
+    return listed
 
 
-def with_example(**changes: Any) -> Change:
-    """A change of the second record: another value, or None for no such key. The checksums are right."""
-
-    def change(data: bytearray) -> None:
-        first, second, *rest = records(bytes(data))
-        features = tfrecord.parse(second[12:-4]) | {key.replace("_", "/"): value for key, value in changes.items()}
-        kept = {key: value for key, value in features.items() if value is not None}
-        data[:] = b"".join([first, tfrecord.record(tfrecord.example(kept)), *rest])  # type: ignore[arg-type]
-
-    return change
+def with_example(shard: Path, **changes: Any) -> None:
+    """Change the second record: another value, or None for no such key. The checksums are right."""
+    first, second, *rest = records(shard)
+    features = tfrecord.parse(second[12:-4]) | {key.replace("_", "/"): value for key, value in changes.items()}
+    kept = {key: value for key, value in features.items() if value is not None}
+    shard.write_bytes(b"".join([first, tfrecord.record(tfrecord.example(kept)), *rest]))  # type: ignore[arg-type]
 
 
-def flip(at: int) -> Change:
-    def change(data: bytearray) -> None:
-        data[len(records(bytes(data))[0]) + at] ^= 4  # in the second record
-
-    return change
-
-
-def without_the_last(data: bytearray) -> None:
-    data[:] = b"".join(records(bytes(data))[:-1])
-
-
-def twice_the_first(data: bytearray) -> None:
-    first, _, *rest = records(bytes(data))
-    data[:] = b"".join([first, first, *rest])
-
-
-SECOND = "at byte {second}: "
-# What is done to a shard of a converted set, and what is said of it.
-DAMAGE: list[tuple[str, Change, str]] = [
-    ("truncated", lambda data: data.__delitem__(slice(-10, None)), "the file is cut short in a record of"),
-    ("truncated header", lambda data: data.extend(b"12345"), "the file is cut short in a record's length"),
-    ("wrong length", flip(0), SECOND + "no TFRecord starts here: the checksum of its length is wrong"),
-    ("wrong magic", flip(9), SECOND + "no TFRecord starts here: the checksum of its length is wrong"),
-    ("flipped bit", flip(300), SECOND + "the record's data do not have its checksum"),
-    ("label 0", with_example(image_class_label=[0]), SECOND + "the label is 0, not one of 1 to 4"),
-    ("label 5", with_example(image_class_label=[5]), SECOND + "the label is 5, not one of 1 to 4"),
-    ("no label", with_example(image_class_label=None), SECOND + "the example lacks image/class/label"),
-    ("text label", with_example(image_class_label=[b"1"]), SECOND + "the example's image/class/label is not one value"),
-    ("no width", with_example(image_width=None), SECOND + "the example lacks image/width"),
-    ("zero bytes", with_example(image_encoded=[b""]), SECOND + "the image is neither JPEG nor PNG"),
-    ("gif", with_example(image_encoded=[BAD["c/gif.JPEG"][0]]), SECOND + "the image is neither JPEG nor PNG"),
-    ("cut", with_example(image_encoded=[PHOTOGRAPH[:-1]]), SECOND + "the image is truncated"),
-    ("one less", without_the_last, "has 3 images, 4 in the manifest"),
-    ("another one", twice_the_first, "its SHA-256 is not that in the manifest"),
-    ("empty", bytearray.clear, "has 0 images, 4 in the manifest"),
-]
+def flip(shard: Path, at: int) -> None:
+    """Flip a bit of the second record."""
+    data = bytearray(shard.read_bytes())
+    data[len(records(shard)[0]) + at] ^= 4
+    shard.write_bytes(data)
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A converted set with a shard for every damage, and some that stay whole. Images have their own bytes."""
+    """A converted set of eight shards with four images each. Images have their own bytes."""
     root = tmp_path_factory.mktemp("large")
-    images = 4 * (len(DAMAGE) + 4)
-    files(root / "source", {f"train/{'abcd'[image % 4]}/{image}.JPEG": noise(image) for image in range(images)})
-    to_shards(root / "source", root / "shards", len(DAMAGE) + 4)
+    files(root / "source", {f"train/{'abcd'[image % 4]}/{image}.JPEG": noise(image) for image in range(32)})
+    to_shards(root / "source", root / "shards", 8)
     return root / "shards"
 
 
@@ -509,64 +452,56 @@ def found_in(folder: Path, classes: int | None = None, decode: bool = False) -> 
     return found
 
 
-def test_every_damage_is_found_once_with_file_and_byte(large: Path, tmp_path: Path) -> None:
-    folder = copied(large, tmp_path / "damaged")
-    names = sorted(shards_of(folder))
-    expected: dict[str, str] = {}
-    for name, (_, change, said) in zip(names, DAMAGE, strict=False):
-        data = bytearray((folder / name).read_bytes())
-        expected[name] = said.format(second=len(records(bytes(data))[0]))
-        change(data)
-        (folder / name).write_bytes(data)
-    (folder / names[-1]).unlink()
-    (folder / "train-00099-of-00100").write_bytes(b"")
-    expected |= {names[-1]: "is missing", "train-00099-of-00100": "is not in the manifest"}
-    found = found_in(folder)
-    assert found.keys() == expected.keys()
-    for name, said in expected.items():
-        assert said in found[name]
+def test_validation_images_without_folders_need_their_classes(tmp_path: Path, harness: Harness) -> None:
+    """As Kaggle has them, whose table of classes is found by itself."""
+    path = tmp_path / "ILSVRC" / "Data" / "CLS-LOC"
+    make.make(path, 4, 2, (40, 40), 1)
+    classes = sorted(folder.name for folder in (path / "train").iterdir())
+    shutil.rmtree(path / "val", ignore_errors=True)
+    (path / "val").mkdir()
+    for number, image in enumerate(sorted((path / "train").glob("*/*"))[:2]):
+        shutil.copy(image, path / "val" / f"ILSVRC2012_val_{number}.JPEG")
+    alone = sources.find(path, None, 1)
+    assert [*alone.splits] == ["train"] and "--validation-labels" in alone.left_out
+    assert "left out: " in harness("data", "check", str(path)).succeeded().stderr
+    (tmp_path / "labels.txt").write_text("\n".join([classes[1], classes[0]]), encoding="utf-8-sig")
+    labelled = sources.find(path, tmp_path / "labels.txt", 1).splits["validation"]
+    (tmp_path / sources.KAGGLE).write_text(
+        "ImageId,PredictionString\n"
+        + "".join(f"ILSVRC2012_val_{number},{classes[1 - number]} 1 2 3 4 \n" for number in (1, 0))
+    )
+    found = sources.find(path, None, 1).splits["validation"]
+    assert (found.paths, found.labels) == (labelled.paths, labelled.labels)
+    assert [sources.read(found.extent(n))[:2] for n in range(2)] == [b"\xff\xd8"] * 2
+    assert sources.class_of(found.paths[0]) == classes[0] and found.extent(0).path.endswith("_val_1.JPEG")
 
 
-def test_offsets_that_do_not_belong_to_the_shards_are_found(large: Path, tmp_path: Path) -> None:
-    assert found_in(large) == {}
+@cases
+def test_every_damage_is_found_once_with_file_and_byte(large: Path, tmp_path: Path, case: Case) -> None:
     folder = copied(large, tmp_path / "damaged")
-    with np.load(folder / "train.npz") as arrays:
-        np.savez(folder / "train.npz", **{**arrays, "offsets": arrays["offsets"] + 1})
-    assert found_in(folder) == {"train.npz": "its offsets are not those of the shards"}
-    (folder / "train.npz").write_bytes(b"PK")
-    assert "cannot be read" in found_in(folder)["train.npz"]
+    shards = sorted(folder.glob("train-*-of-*"))
+    second = {f"{shard.name}, second record": f"{shard.name}: at byte {len(records(shard)[0])}" for shard in shards}
+    exec(case.request)
+    findings = check.check(check.subject(folder, None, False), 1)
+    assert len({damage.file for damage in findings.listed}) == findings.problems
+    case.answered("\n".join(map(str, findings.listed)), **second)
 
 
 def test_shards_made_by_others_are_checked_without_a_manifest(large: Path, tmp_path: Path) -> None:
+    assert found_in(large) == {}
     folder = copied(large, tmp_path / "others", but=["manifest.json", "train.npz", convert.JOURNAL])
-    names = sorted(shards_of(folder))
+    absent, wrong, hollow, *_ = sorted(folder.iterdir())
     assert found_in(folder) == {}, "labels up to 1000"
-    (folder / names[1]).unlink()
-    few = bytearray((folder / names[2]).read_bytes())
-    with_example(image_class_label=[1001], image_width=None)(few)
-    (folder / names[2]).write_bytes(few)
-    hollow = b"\xff\xd8\xff" + bytes(50) + b"\xff\xd9"  # looks like a JPEG
-    few = bytearray((folder / names[3]).read_bytes())
-    with_example(image_encoded=[hollow])(few)
-    (folder / names[3]).write_bytes(few)
-    found = found_in(folder)
-    assert found == {
-        names[1]: f"is missing, one of {len(names)} shards",
-        names[
-            2
-        ]: f"at byte {len(records((folder / names[2]).read_bytes())[0])}: the label is 1001, not one of 1 to 1000",
+    absent.unlink()
+    with_example(wrong, image_class_label=[1001], image_width=None)
+    with_example(hollow, image_encoded=[b"\xff\xd8\xff" + bytes(50) + b"\xff\xd9"])  # looks like a JPEG
+    assert found_in(folder) == {
+        absent.name: "is missing, one of 8 shards",
+        wrong.name: f"at byte {len(records(wrong)[0])}: the label is 1001, not one of 1 to 1000",
     }
-    assert "the image cannot be decoded" in found_in(folder, classes=1001, decode=True)[names[3]]
+    assert "the image cannot be decoded" in found_in(folder, classes=1001, decode=True)[hollow.name]
     files(folder, {"train-00000-of-00001": b""})
     assert "shards of several conversions are mixed" in found_in(folder)["train-*"]
-
-
-def test_a_conversion_that_has_not_ended_is_told(large: Path, tmp_path: Path) -> None:
-    folder = copied(large, tmp_path / "begun", but=["manifest.json", "train.npz", "train-00003-of-00020"])
-    assert found_in(folder) == {
-        "manifest.json": "is missing: the conversion has not ended; the same `harness data convert` goes on with it",
-        "train-00003-of-00020": "is missing, one of 20 shards",
-    }
 
 
 def test_a_manifest_that_is_none_is_refused(large: Path, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What others use of a run's cores, and steps that take much longer than others: counted, derived, and said."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Each command has a folder of its own, which holds what the documents speak of: r
 which makes runs small. A test is named by its command; a failure says on which pages and lines that stands.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -45,17 +43,14 @@ EXCLUDED: Entries = (
     ("*", "* --site */site.toml *", ON_CLUSTER),
     ("*", "*zsh_source*", "takes zsh"),
     ("*", "*fish_source*", "takes fish"),
-    ("*", "* --python PATH", "builds an environment again, with a Python that not every machine has"),
     ("*", "* -m pytest *", "is these tests"),
     ("*", "python benchmarks/law_*", "takes hours"),
     ("docs/error-rates.md", "python benchmarks/error_rates.py", "takes half an hour: tests/unit/test_jobs.py"),
     ("*", "python benchmarks/kernel_peers.py*", "takes minutes, and programs that Debian has: docs/kernels.md"),
     ("*", "python3 benchmarks/gpu_check.py *", "is carried out by tests/unit/test_gpu_check.py"),
-    ("*", "harness split *", "takes minutes and 6 GB on a processor: tests/parity/test_split.py"),
     ("*", "*/emulated-p100/measure.py*", "takes hours, as root, of a machine that does nothing else"),
     ("*", "harness data bench PATH*", "takes a minute: tests/parity/test_input_speed.py"),
     ("docs/training.md", "harness train *--data digits *", "takes minutes: tests/learning"),
-    ("docs/training.md", "python examples/learning.py *", "takes hours: tests/examples"),
     ("docs/ab.md", "harness ab * env=/opt/*", "takes two environments: tests/unit/test_ab.py"),
     ("docs/ab.md", "harness ab * var:SOURCE=*", "takes two versions of a program: tests/unit/test_ab.py"),
     ("docs/ab.md", "harness ab --of DIR", "takes a comparison that was made: tests/unit/test_ab.py"),
@@ -84,21 +79,21 @@ MEANT = {
     **{"RESULTS…": "RESULTS", "RESULTS...": "RESULTS", "harness run …": "harness run --backend pytorch", " …": ""},
 }
 SLOW = re.compile(
-    r"harness (run|train|study run|split|data|predict|fit|explain|report|env|status) (?!.*--(dry-run|help))"
+    r"harness (run|train|study run|data|predict|fit|explain|report|env|status) (?!.*--(dry-run|help))"
     r"|python|import |\$\(harness env "
 )
 
-# Of all models the one that computes soonest, on images as small as any.
-CONFIG = """\
+# Of all models the one that computes soonest, on images as small as any. What a document gives comes later, and counts.
+SMALL = "--model pointwise --batch-size 2 --image-size 32 --threads 1 --warmup 1 --steps 3 --repeats 1"
+STUDY = """\
 model = "pointwise"
-batch-size = 2
-image-size = 32
+batch_size = 2
+image_size = 32
 threads = 1
-warmup = 1
+warmup_steps = 1
 steps = 3
 repeats = 1
 """
-STUDY = CONFIG.replace("-", "_").replace("warmup", "warmup_steps")
 
 
 @dataclass(frozen=True)
@@ -194,7 +189,7 @@ def save_made(folder: Path, site: str, day: float = 0.0, tag: str = "") -> None:
     for (backend, speed, options), nodes, later in itertools.product(
         (("parameter_server", 100.0, {"ps": 1}), ("horovod", 120.0, {}), ("pytorch", 140.0, {})), (1, 2, 64), range(3)
     ):
-        repeats = [speed * nodes**0.9 * (1 + repeat / 1000) for repeat in range(5)]
+        repeats = [speed * nodes**0.9 * (1 + repeat / 1000 + later / 5000) for repeat in range(5)]
         record = made.record(backend, nodes, repeats, day=day + later, site=site, **options)
         made.save(folder, [record.model_copy(update={"tag": tag})])
 
@@ -213,7 +208,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make(folder / "images", 64, 2, (64, 48), seed=1)
     own = folder / "home" / ".config" / "harness"
     (own / "sites").mkdir(parents=True)
-    (own / "config.toml").write_text(CONFIG)
     page = (ROOT / "docs" / "sites" / "README.md").read_text(encoding="utf-8")
     profile = re.search(r"^    \[\[systems\]\]\n(    .*\n|\n(?=    ))*", page, re.MULTILINE)
     assert profile
@@ -308,8 +302,6 @@ def folder(
         (here / "runs" / "emulated" / "kept").symlink_to(experiments / "steady")
     if "--device cuda" in command:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # a plan takes the name of a GPU, and no GPU
-    if "--dry-run" in command:
-        (here / "home" / ".config" / "harness" / "config.toml").unlink()
     if "harness status" in command and "--help" not in command:
         carried_out("harness run --backend pytorch", here).succeeded()
     return here
@@ -318,12 +310,14 @@ def folder(
 def carried_out(command: str, folder: Path) -> Finished:
     """In this process if it is one plain command that starts nothing, otherwise by a shell."""
     command = re.sub(r"(?<=\")\$\w+(?=\")", lambda variable: os.path.expandvars(variable[0]), command)
+    command = re.sub(r"harness run (?!.*--(dry-run|help))", f"harness run {SMALL} ", command)
     words = shlex.split(command)
     plain = words[0] == "harness" and not re.search(r"[$|;&<>~]", re.sub(r"'.*?'", "", command))
     if plain and (words[1] not in STARTING or {"--dry-run", "--help"} & set(words)):
         return run_in_process(folder, *words[1:])
     script = f"python -c {shlex.quote(command)}" if command.startswith("import ") else command
-    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S)
+    patience_s = PATIENCE_S * (4 if "env build" in command else 1)  # Horovod may be compiled beside other tests
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=patience_s)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
@@ -360,19 +354,3 @@ def test_what_a_document_shows_can_be_done(command: str, folder: Path) -> None:
 @pytest.mark.parametrize("entry", [*EXCLUDED, *PLANNED, *EXHAUSTIVE], ids=lambda entry: " ".join(entry[:2]))
 def test_every_exception_is_needed(entry: tuple[str, str, str]) -> None:
     assert any(fitting((entry,), one, command) for one in ALL for command in variants(one.text))
-
-
-def test_commands_are_found_in_blocks_and_in_sentences_with_what_they_print() -> None:
-    page = "Say `harness\nlist sites`.\n\n    harness a \\\n      --b     # why: exit code 1\n\n    out  1\n    2\n"
-    page += "    make x\n\n```\npython y\n```\nz\n\n    out\n"
-    assert [(one.line, one.text, one.output, one.code) for one in shown("page", page)] == [
-        (1, "harness list sites", None, 0),
-        (4, "harness a --b", "out  1\n2\n", 1),
-        (4, "make x", "", 0),
-        (11, "python y", "", 0),
-    ]
-    assert list(variants("harness x|y [--nodes N] RESULTS…")) == [
-        "harness x --nodes 2 RESULTS",
-        "harness y --nodes 2 RESULTS",
-    ]
-    assert holds("a  b\nc d\ne", "a b\n e") and not holds("a b", "b\na") and holds("checks 8 of 9", "checks … 9")

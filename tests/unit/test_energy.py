@@ -1,7 +1,5 @@
 """Energy, from made counters: trees as sysfs has them, a stand-in for NVML, and the real loop with a counter that moves."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import threading
@@ -506,14 +504,12 @@ def test_the_table_has_joules_and_what_they_cover_where_they_were_measured(saved
     assert "J/img" not in harness("table", str(saved)).succeeded().stdout
 
 
-def test_the_report_has_a_figure_of_each_kind_of_counter(saved: Path) -> None:
+def test_the_report_has_a_table_of_runs_with_what_their_counters_cover(saved: Path) -> None:
     runs = results.load([saved])
     (section,) = (each for each in assemble.sections(runs) if each.name == "energy")
-    (figure,) = section.figures
-    assert figure.x.name == f"J/img of {COVERED}"
-    assert {series.name: [(spot.x, spot.y) for spot in series.spots] for series in figure.series} == {
-        "horovod tensorflow mpi": [(pytest.approx(2.0), pytest.approx(120.0))],
-        "pytorch torch gloo": [(pytest.approx(1.0), pytest.approx(100.0))],
-    }
+    (table,) = section.tables
+    shown = [dict(zip(table.columns, cells, strict=True)) for _, cells in table.rows]
+    assert {row["energy of"] for row in shown} == {COVERED}
+    assert {row["backend"]: row["J/img"] for row in shown} == pytest.approx({"horovod": 2.0, "pytorch": 1.0})
     without = [replace(run, energy="") for run in runs]
     assert not [each for each in assemble.sections(without) if each.name == "energy"]

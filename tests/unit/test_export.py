@@ -1,7 +1,5 @@
 """`harness export`: results for other tools, without loss, and nothing but what was measured."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
@@ -14,19 +12,12 @@ import pytest
 from harness import export, results
 from harness.api import load
 from harness.errors import InvalidInput
-from harness.export import tabular
 from harness.results.frame import OF_TRAININGS, kinds
 from tests import made
 from tests.conftest import Harness
 from tests.wording import Case, cases
 
 LISTS = ("values", "jobs", "joules_values")
-
-
-@pytest.fixture(autouse=True)
-def without_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No installed package announces a format."""
-    monkeypatch.setattr(export, "entry_points", lambda group: [])
 
 
 @pytest.fixture
@@ -40,10 +31,9 @@ def runs(tmp_path: Path) -> Path:
     return made.save(tmp_path / "runs", records)
 
 
-def written(source: Path | str, name: str, everything: bool = False, **more: Any) -> bytes:
+def written(source: Path | str, name: str, everything: bool = False) -> bytes:
     stream = io.BytesIO()
-    status = None if everything else "completed"
-    export.write([str(source)], name, stream, status, Path(f"out.{name}"), **more)
+    export.write(export.exported(results.load([source]), [str(source)], everything), name, stream)
     return stream.getvalue()
 
 
@@ -97,7 +87,7 @@ def test_an_option_called_like_a_column_gets_a_column_of_its_own(runs: Path) -> 
     completed = [run for run in results.load([runs]) if run.completed]
     varied = [replace(run, options=own) for run, own in zip(completed, options, strict=True)]
     stream = io.BytesIO()
-    tabular.parquet(export.Export(varied, Path("out.parquet")), stream)
+    export.write(varied, "parquet", stream)
     wide = pandas.read_parquet(stream)
     assert wide["option_note"].isna().tolist() == [False, True, True]
     assert wide["note"].tolist() == ["", "", ""]

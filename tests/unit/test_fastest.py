@@ -50,7 +50,7 @@ TWO = [
 ]
 
 
-def test_the_fastest_at_each_size_is_named_with_its_lead_its_cost_and_who_scales_best() -> None:
+def test_the_fastest_at_each_size_is_named_with_its_lead_and_who_scales_best() -> None:
     both = race(TWO)
     assert [(one.workers, one.best.facets["backend"], one.decided) for one in both.sizes] == [
         (1, "horovod", True),
@@ -60,7 +60,6 @@ def test_the_fastest_at_each_size_is_named_with_its_lead_its_cost_and_who_scales
     assert (
         second.ratio.value == pytest.approx(1.4, rel=1e-3) and second.ratio.interval and second.ratio.interval[0] > 1.35
     )
-    assert second.node_hours == pytest.approx(2 * 1e6 / 150 / 3600, rel=1e-3)
     assert both.scales and both.scales.decided and both.scales.base == 1
     assert both.scales.best.point.efficiency == pytest.approx(210 / 220, rel=1e-3)
     text = said(TWO)
@@ -68,7 +67,7 @@ def test_the_fastest_at_each_size_is_named_with_its_lead_its_cost_and_who_scales
         "On daint:gpu (inception3, synthetic, batch 64 per device) Horovod on TensorFlow over MPI is fastest on 2 nodes: "
         "it has 1.40 × [1.3"
     )
-    assert "(210 against 150 img/s; 2.65 against 3.7 node-hours per million images)" in text
+    assert "(210 against 150 img/s)" in text
     assert "From 1 to 2 nodes Horovod on TensorFlow over MPI scales best: it keeps 1.27 × [1.2" in text
     assert "with the lead over the next: 1 node, Horovod on TensorFlow over MPI, 1.10 × [1.0" in text
     assert "Do MPI-based toolkits scale better than parameter servers? Yes. " in text
@@ -91,7 +90,7 @@ def test_what_noise_hides_is_undecided_with_one_number_of_repeats() -> None:
 def test_an_interval_that_leaves_out_one_but_decides_nothing_is_explained() -> None:
     rows = [
         *(run(1, around(100, 0.1), **SERVERS), run(2, around(150, 0.1, seed=2), **SERVERS)),
-        *(run(1, around(100, 0.1, seed=3), **TORCH), run(2, around(175, 0.1, seed=4), **TORCH)),
+        *(run(1, around(100, 0.1, seed=3), **TORCH), run(2, around(174.6, 0.1, seed=4), **TORCH)),
     ]
     largest = race(rows).sizes[-1]
     interval = largest.standings[1].ratio.interval
@@ -209,15 +208,6 @@ def test_runs_of_more_steps_join_their_race_and_that_is_said() -> None:
     rows = [run(2, around(100), **SERVERS), run(2, around(200), **TORCH, steps=10)]
     assert race(rows).sizes[0].decided
     assert "runs differ in measured steps 10, 100" in said(rows)
-
-
-def test_the_best_is_printed_for_one_size_and_a_size_without_runs_is_refused(harness: Harness) -> None:
-    one = harness("best", "reference:daint", "--nodes", "32")
-    assert one.code == 0 and "scales best" not in one.stdout and "1.15 ×" in one.stdout
-    none = harness("best", "reference:daint", "--nodes", "3")
-    assert (
-        none.code == 2 and "--nodes 3: no run is on 3 nodes; runs are on 1, 2, 4, 8, 16, 32, 64 and 128" in none.stderr
-    )
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ There is no GPU where these tests run. What nvidia-smi prints is written by hand
 --help-query-gpu`, the MIG user guide (`nvidia-smi -L`), and the description of `nvidia-smi topo -m`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -28,6 +26,7 @@ from harness.records.measurement import Record
 from harness.records.record import seen_by
 from harness.report.text import kernels, outcomes, regression
 from harness.report.text import runs as of_runs
+from harness.report.text.table import text as text_of
 from harness.results import load
 from harness.results.result import of_kernel
 from harness.running.prepare import Place
@@ -297,9 +296,9 @@ def test_trainings_and_kernels_that_were_slowed_down_are_marked() -> None:
 def test_results_say_which_run_was_slowed_down_and_a_regression_that_this_may_be_why(tmp_path: Path) -> None:
     usual = made.save(tmp_path / "usual", [made.record("pytorch")])
     hot = made.save(tmp_path / "hot", [throttled(img_per_s=(80.0, 81.0, 79.0))])
-    lines = of_runs.runs(load([usual])).splitlines()
+    lines = text_of(of_runs.table_of_runs(load([usual]))).splitlines()
     assert not [line for line in lines if "THROTTLED" in line]
-    (marked,) = [line for line in of_runs.runs(load([usual, hot])).splitlines() if "hardware" in line]
+    (marked,) = [line for line in text_of(of_runs.table_of_runs(load([usual, hot]))).splitlines() if "hardware" in line]
     assert marked.startswith("pytorch") and "80.00" in marked
     assert marked.endswith("hardware slowdown, hardware thermal slowdown")
     compared = compare(load([usual]), load([hot]))

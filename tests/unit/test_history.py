@@ -1,7 +1,5 @@
 """`harness history`: change points are found where they are, and nowhere else."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The host file: which machines ssh is told to reach, and where their processes find each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from harness.errors import InvalidInput
 from harness.launch import ssh
-from tests.conftest import Harness
+from tests.conftest import Harness, shell_program
 from tests.wording import Case, cases
 
 Machines = Callable[[str], list[tuple[str, str]]]
@@ -70,11 +68,19 @@ def test_a_machine_that_cannot_be_reached_is_not_asked_to_be_left_unasked(
     refused: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hosts.txt").write_text("a\n")
-    (fake := tmp_path / "ssh").write_text(
-        "#!/bin/sh\necho 'ssh: connect to host a port 22: No route to host' >&2\nexit 255\n"
-    )
-    fake.chmod(0o755)
+    shell_program(tmp_path / "ssh", "echo 'ssh: connect to host a port 22: No route to host' >&2\nexit 255")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     done = refused("run", "--backend", "pytorch", "--site", "ec2", "--hosts", "hosts.txt")
     said = "a cannot be reached, to ask how many cores it has: ssh: connect to host a port 22: No route to host"
     assert (done.code, done.stderr) == (2, f"harness: {said}\n")
+
+
+def test_a_dry_run_reaches_no_machine_and_has_to_be_told_what_it_would_ask(refused: Harness, tmp_path: Path) -> None:
+    run = ("run", "--backend", "pytorch", "--site", "ec2", "--nodes", "2", "--dry-run")
+    refused(*run).refused("which machines? give --hosts FILE")
+    (tmp_path / "hosts").write_text("me@a 10.0.0.1\nb 10.0.0.2\n")
+    how_many = "how many cores has a node? set processor.num_cpus in its profile, or give --threads"
+    refused(*run, "--hosts", "hosts").refused(how_many)
+    plan = refused(*run, "--hosts", "hosts", "--threads", "2", "--json").succeeded().json["plan"]
+    seats = [(process["host"], process["address"], process["port"]) for process in plan["processes"]]
+    assert seats == [("me@a", "10.0.0.1", 20000), ("b", "10.0.0.2", 20001)]

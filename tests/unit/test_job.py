@@ -1,7 +1,5 @@
 """The batch script: one template for all backends, readable, and right for 512 nodes."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import subprocess

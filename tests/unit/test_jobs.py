@@ -1,7 +1,5 @@
 """The job is the unit of chance: what a job is in results, what may be claimed of jobs, and how often that errs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +145,9 @@ def test_a_side_with_one_job_is_slower_only_beyond_what_jobs_are_assumed_to_diff
 def test_two_sides_in_several_jobs_have_a_difference_of_each() -> None:
     jobs = [job for job in "123" for _ in range(2)]
     a = Sample.of([100, 101, 120, 121, 80, 81], jobs)
-    found = ab.judge(a, Sample.of([value * 1.1 for value in a.values], jobs), 0.02)
+    factors = [1.1, 1.1, 1.101, 1.101, 1.099, 1.099]
+    b = [value * factor for value, factor in zip(a.values, factors, strict=True)]
+    found = ab.judge(a, Sample.of(b, jobs), 0.02)
     assert (found.answer, found.jobs) == ("B is faster", 3)
 
 

@@ -1,7 +1,5 @@
 """Who was late in a run, by what its ranks say."""
 
-from __future__ import annotations
-
 from dataclasses import astuple
 
 from harness.analysis.late import late

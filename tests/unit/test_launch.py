@@ -1,7 +1,5 @@
 """``harness launch``: programs that are not ours find their place, and are watched, ended and recorded as ours are."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.core import known_logs
+from harness.core.spec import Program
 from harness.files import end_of
 from harness.launch.watch import LOG_LINES, POLL_S, failure
 from harness.records.launch import LaunchRecord, printed
@@ -100,18 +100,118 @@ def test_what_cannot_work_is_refused(refused: Harness, case: Case, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+def program(**fields: object) -> Program:
+    return Program.model_validate({"command": ("train",), "folder": "/", **fields})
+
+
 @pytest.mark.parametrize(
-    ("output", "number"),
+    ("pattern", "output", "right"),
     [
-        ("total images/sec: 12.5\ntotal images/sec: 1,250.5\n", 1250.5),
-        ("total images/sec: ...\n", None),
-        ("total images/sec: 0.0\n", None),
-        ("", None),
+        (r"total images/sec: ([0-9.,]+)", "total images/sec: 12.5\ntotal images/sec: 1,250.5\n", 1250.5),
+        (r"total images/sec: ([0-9.,]+)", "total images/sec: 271,5\n", 271.5),
+        (r"img/s: ([0-9.,]+)", "img/s: 384.517, loss: 1.2\n", 384.517),
+        (r"is ([0-9.]+)", "Throughput is 384.517.\n", 384.517),
+        (r"total images/sec: ([0-9.]+)$", "total images/sec: 120.5\r\n", 120.5),
+        (r"([0-9.]+)img/s", "\r  3%| | 1/32 [00:02<01:31, 101.5img/s]\r  6%| | 2/32 [00:05<01:21, 110.5img/s]", 110.5),
+        (r"([0-9.]+k?)img/s", "\r  3%| | 998.0img/s]\r 90%| | 1.25kimg/s]\n", 1250.0),
+        (r"throughput:.*?([0-9.]+)", "throughput: \x1b[1;32m1234.5\x1b[0m img/s\n", 1234.5),
+        (r'total_ips": ([0-9.e+]+)', '"train.total_ips": 2.5453e+03}}\n', 2545.3),
+        (r"images/sec: ([0-9.]+)", "\0\0total images/sec: 120.5\n", 120.5),
+        (r"images/sec: ([0-9.]+)", "x" * 300_000 + "images/sec: 120.5 " + "y" * 300_000, 120.5),
+        (r"total images/sec: (\S+)", "total images/sec: ...\n", "'...' is no number"),
+        (r"total images/sec: (\S+)", "total images/sec: nan\n", "'nan' is no number"),
+        (r"total images/sec: (\S+)", "total images/sec: 120.5\ntotal images/sec: 0.00\n", "'0.00' is not above 0"),
+        (r"images/sec: ([0-9.]+)", "total images/sec: total images/sec: 147.9148.0\n", "'147.9148.0' is no number"),
+        (r'total_ips": ([0-9.]+)', '"train.total_ips": 2.5453e+03}}\n', "'2.5453' is a part of a number in"),
+        (r"images/sec: ([0-9.]+)", "total images/sec: 12,622\n", "'12' is a part of a number in"),
+        (r"images/sec: ([0-9.]+).*", "total images/sec: 12,622\n", "'12' is a part of a number in"),
+        (r".*([0-9.]+)", "total images/sec: 1234.5\n", "'5' is a part of a number in"),
+        (r"([0-9.]+)k?img/s", "1.25kimg/s]\n", "'1.25' is a part of a number in"),
+        (r"images/sec: ([0-9.]+)", "loss 6.9\nno more", "its last line with a number is 'loss 6.9'"),
+        (r"images/sec: ([0-9.]+)", "", "its output has no number"),
+        (r"([0-9.]+ ?(?:it/s|s/it))", "4.14s/it", "'4.14s/it' is of steps; give --unit and --images-per-step"),
     ],
 )
-def test_the_last_number_that_was_printed_counts(tmp_path: Path, output: str, number: float | None) -> None:
-    (tmp_path / "log").write_text(output)
-    assert printed("total images/sec: ([0-9.,]+)", tmp_path / "log") == number
+def test_the_last_number_that_was_printed_counts(tmp_path: Path, pattern: str, output: str, right: float | str) -> None:
+    (tmp_path / "log").write_text(output, newline="")
+    number, unread = printed(program(pattern=pattern), tmp_path / "log")
+    if isinstance(right, str):
+        assert number is None and unread.startswith(right)
+    else:
+        assert (number, unread) == (right, "")
+
+
+def test_the_output_may_be_in_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes("total images/sec: 12.5\n".encode("utf-16"))
+    assert printed(program(pattern=IMG_PER_S), tmp_path / "log").img_per_s == 12.5
+
+
+@pytest.mark.parametrize(
+    ("pattern", "unit", "output", "img_per_s"),
+    [
+        (r"Time +[0-9.]+ \( *([0-9.]+)\)", "s/step", "Time  0.123 ( 0.130)\tData  0.000 ( 0.005)\n", 512 / 0.13),
+        (r"([0-9.]+)ms/step", "ms/step", "23s 230ms/step", 512 / 0.23),
+        (r"([0-9.]+ ?[mu]?s/step)", "s/step", "23s 230ms/step", 512 / 0.23),
+        (r"steps/s: ([0-9.]+)", "step/s", "steps/s: 2.5", 1280.0),
+        (r"([0-9.]+ ?(?:it/s|s/it))", "step/s", "2.00it/s\r4.0s/it", 128.0),
+    ],
+)
+def test_img_per_s_follow_from_the_steps_that_are_printed(
+    tmp_path: Path, pattern: str, unit: str, output: str, img_per_s: float
+) -> None:
+    (tmp_path / "log").write_text(output, newline="")
+    of_steps = program(pattern=pattern, unit=unit, images_per_step=512)
+    assert printed(of_steps, tmp_path / "log").img_per_s == pytest.approx(img_per_s)
+
+
+def test_an_expression_that_takes_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.records.launch.PATIENCE_S", 0.5)
+    (tmp_path / "log").write_text("a" * 64 + "!")
+    assert "takes more than" in printed(program(pattern="(?:a|aa)+$(b)"), tmp_path / "log").unread
+
+
+@pytest.mark.parametrize("name", known_logs.names())
+def test_a_line_of_each_known_program_is_read(tmp_path: Path, name: str) -> None:
+    about = known_logs.read(name)
+    (tmp_path / "log").write_text(f"loss 1\n{about['line']}\nended after 12 s\n")
+    unit, number = about.get("unit", "img/s"), about["number"]
+    if unit == "img/s":
+        known, img_per_s = program(log=name), number
+    else:
+        known, img_per_s = program(log=name, images_per_step=100), 100 * (number if unit == "step/s" else 1 / number)
+    assert printed(known, tmp_path / "log") == (pytest.approx(img_per_s), "")
+    assert about["source"].startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("name", "evaluation"),
+    [
+        ("imagenet", "Test: [ 10/196]\tTime  0.120 ( 0.350)\tLoss 6.9e+00 (6.9e+00)"),
+        ("dllogger", "DLL 2021-03-23 11:50:00.1 - (0,) val.total_ips : 9000.5 "),
+        ("timm", "Test: [  30/30]  Time: 3.856 (0.732)  Loss:   6.615 ( 6.691)"),
+    ],
+)
+def test_an_evaluation_after_the_training_does_not_count(tmp_path: Path, name: str, evaluation: str) -> None:
+    about = known_logs.read(name)
+    (tmp_path / "log").write_text(f"{about['line']}\n")
+    known = program(log=name, **({"images_per_step": 100} if "unit" in about else {}))
+    before = printed(known, tmp_path / "log")
+    (tmp_path / "log").write_text(f"{about['line']}\n{evaluation}\n")
+    assert before.img_per_s and printed(known, tmp_path / "log") == before
+
+
+def test_a_share_is_multiplied_by_the_devices(harness: Harness, tmp_path: Path) -> None:
+    layout = ["--nodes", "2", "--devices-per-node", "4", "--device", "cpu", "--times-workers"]
+    harness("launch", *layout, "--pattern", "img/s: ([0-9.]+)", "--", "echo", "img/s: 10").succeeded()
+    launched = record(tmp_path)
+    assert launched.img_per_s is not None and launched.img_per_s.mean == 80
+
+
+def test_what_is_said_of_a_known_program_counts_more_than_what_is_known() -> None:
+    assert program(log="timm", pattern="(x)").pattern == "(x)"
+    known = program(log="timm", unit="s/step", images_per_step=8)
+    assert (known.unit, known.pattern) == ("s/step", program(log="timm").pattern)
+    assert program(**known.model_dump(exclude={"command", "folder"})) == known
 
 
 @pytest.mark.parametrize("flags", [FLAGS, ()], ids=["flags", "TF_CONFIG"])
@@ -160,7 +260,7 @@ def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_program_that_prints_no_img_per_s_has_no_number(harness: Harness, tmp_path: Path) -> None:
     done: Finished = harness("launch", "--pattern", IMG_PER_S, "--", "true")
-    assert done.code == 1 and "0 workers printed a number above 0" in done.stderr
+    assert done.code == 1 and "of worker rank 0: its output has no number" in done.stderr
     assert record(tmp_path).status == "failed"
 
 
@@ -184,7 +284,7 @@ def test_of_a_log_of_any_length_little_is_in_memory_at_once(tmp_path: Path) -> N
     followed = SimpleNamespace(process=process, phase="window")
     tracemalloc.start()
     try:
-        assert printed("img/s: ([0-9.]+)", log) == 7
+        assert printed(program(pattern="img/s: ([0-9.]+)"), log).img_per_s == 7
         error = failure(SimpleNamespace(repeat_dir=tmp_path), followed, "exited with code 3")  # type: ignore[arg-type]
         assert end_of(log).endswith("x\nimg/s: 7\n")
         assert tracemalloc.get_traced_memory()[1] < 2 << 20

@@ -1,7 +1,5 @@
 """The worker's side of a training: the learning rate of every step, what counts as right, and where a rank goes on."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

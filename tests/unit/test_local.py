@@ -1,7 +1,5 @@
 """What the local launcher makes of this machine's GPUs."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from functools import partial

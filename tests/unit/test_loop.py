@@ -1,7 +1,5 @@
 """The measured loop: in which order it trains, waits and looks at its clock, and what becomes of unequal ranks."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor

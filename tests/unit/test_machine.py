@@ -1,7 +1,5 @@
 """What a record says about the machine, and what it must never say."""
 
-from __future__ import annotations
-
 from harness.version import harness_version
 from harness.worker import machine
 

@@ -1,7 +1,5 @@
 """The record of a measurement: when its repeats count."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from itertools import accumulate
 
@@ -62,7 +60,16 @@ def test_an_emulated_window_that_trends_does_not_count() -> None:
     real = made.record(steps=6)
     spec = real.spec.model_copy(update={"device": "emulated:p100", "dilation": 10.0})
     rank = real.repeats[0].ranks[0]
-    kept = Kept(busy=[0.1], late_sum_s=0.0, late_p99_s=0.0, stalled_s=0.0, sent=1, resent=0, link_bytes_per_s=None)
+    kept = Kept(
+        busy=[0.1],
+        late_sum_s=0.0,
+        late_p99_s=0.0,
+        stalled_s=0.0,
+        computed_s=0.1,
+        sent=1,
+        resent=0,
+        link_bytes_per_s=None,
+    )
 
     def check(*durations_s: float) -> Check:
         marks_s = [0.0, *accumulate(durations_s)]

@@ -1,15 +1,15 @@
 """The models as data: how large they are, in which order their tensors are created, and what they start from."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
 
 from harness import models
-from harness.models.initial import initial_value, initial_values
+from harness.models.initial import initial_values
 
 each_model = pytest.mark.parametrize("name", ["hep_cnn", "inception3", "mnist_cnn", "resnet50"])
 
@@ -21,21 +21,15 @@ PUBLISHED = {"resnet50": 25_557_032, "inception3": 23_817_352, "mnist_cnn": 3_27
 ADDED = {"resnet50": 2048 + 1, "inception3": 2048 + 1, "mnist_cnn": 1024 + 1 + 2 * 5 * 5 * 32, "hep_cnn": 128 + 1}
 
 
-def largest(name: str, count: int) -> list[tuple[tuple[int, ...], int]]:
-    """Shapes and bytes of the largest tensors."""
-    tensors = sorted(models.specification(name).tensors, key=lambda tensor: -tensor.bytes)
-    return [(tensor.shape, tensor.bytes) for tensor in tensors[:count]]
-
-
-def test_the_models_are_found() -> None:
-    assert {"inception3", "resnet50"} <= set(models.names())
-
-
 @each_model
-def test_the_parameters_are_the_published_ones_and_those_of_the_extra_class_and_channels(name: str) -> None:
+def test_the_parameters_are_the_published_ones_and_those_of_the_extra_class_and_channels_under_names_of_their_own(
+    name: str,
+) -> None:
     specification = models.specification(name)
     assert specification.parameters == PUBLISHED[name] + ADDED[name]
     assert specification.bytes == 4 * specification.parameters
+    names = [tensor.name for tensor in (*specification.tensors, *specification.statistics)]
+    assert len(names) == len(set(names))
 
 
 def test_inception3_has_two_statistics_but_no_gamma_per_convolution() -> None:
@@ -53,20 +47,19 @@ def test_resnet50_creates_kernel_gamma_beta_and_the_shortcut_first() -> None:
     assert units[:6] == ["stem", *block, "stage1_block2.reduce"]
 
 
-def test_the_largest_tensors_of_inception3() -> None:
-    assert largest("inception3", 3) == [
-        ((2048, 1001), 8_200_192),
-        ((3, 3, 448, 384), 6_193_152),
-        ((3, 3, 448, 384), 6_193_152),
-    ]
-
-
-def test_the_largest_tensors_of_resnet50() -> None:
-    assert largest("resnet50", 5) == [
-        *[((3, 3, 512, 512), 9_437_184)] * 3,
-        ((1, 1, 1024, 2048), 8_388_608),
-        ((2048, 1001), 8_200_192),
-    ]
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("inception3", [((2048, 1001), 8_200_192), *[((3, 3, 448, 384), 6_193_152)] * 2]),
+        (
+            "resnet50",
+            [*[((3, 3, 512, 512), 9_437_184)] * 3, ((1, 1, 1024, 2048), 8_388_608), ((2048, 1001), 8_200_192)],
+        ),
+    ],
+)
+def test_the_largest_tensors(name: str, expected: list[tuple[tuple[int, ...], int]]) -> None:
+    tensors = sorted(models.specification(name).tensors, key=lambda tensor: -tensor.bytes)
+    assert [(tensor.shape, tensor.bytes) for tensor in tensors[: len(expected)]] == expected
 
 
 def test_a_model_without_batch_norm_has_a_bias_after_each_kernel_and_no_statistics() -> None:
@@ -75,18 +68,8 @@ def test_a_model_without_batch_norm_has_a_bias_after_each_kernel_and_no_statisti
     assert specification.statistics == ()
 
 
-@each_model
-def test_every_name_is_unique(name: str) -> None:
-    specification = models.specification(name)
-    names = [tensor.name for tensor in (*specification.tensors, *specification.statistics)]
-    assert len(names) == len(set(names))
-
-
-def test_a_hyphen_may_stand_for_an_underscore() -> None:
+def test_a_hyphen_may_stand_for_an_underscore_and_an_unknown_model_is_told_which_there_are() -> None:
     assert models.specification("hep-cnn").name == "hep_cnn"
-
-
-def test_an_unknown_model_is_told_which_there_are() -> None:
     with pytest.raises(models.UnknownModel) as error:
         models.specification("vgg")
     assert str(error.value) == f"unknown model 'vgg'; known: {', '.join(models.names())}"
@@ -97,30 +80,42 @@ def test_specifications_load_without_numpy() -> None:
     subprocess.run([sys.executable, "-c", code + "assert 'numpy' not in sys.modules"], check=True)
 
 
+Values = Callable[[str], dict[str, np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def values() -> Values:
+    """The initial values of a model, drawn once: there are millions."""
+    return cache(lambda name: initial_values(models.specification(name), seed=3))
+
+
 @each_model
-def test_initial_values_have_the_shapes_and_follow_from_the_seed(name: str) -> None:
+def test_initial_values_have_the_shapes_of_the_tensors(values: Values, name: str) -> None:
     specification = models.specification(name)
+    shapes = {tensor.name: tensor.shape for tensor in (*specification.tensors, *specification.statistics)}
+    assert {name: value.shape for name, value in values(name).items()} == shapes
+    assert {value.dtype for value in values(name).values()} == {np.dtype(np.float32)}
+
+
+def test_initial_values_follow_from_the_seed() -> None:
+    specification = models.specification("pointwise")
     first, again, other = (initial_values(specification, seed) for seed in (3, 3, 4))
     for tensor in (*specification.tensors, *specification.statistics):
-        assert (first[tensor.name].shape, first[tensor.name].dtype) == (tensor.shape, np.float32)
         assert np.array_equal(first[tensor.name], again[tensor.name])
         drawn = tensor.initial in ("he_normal", "small_normal")
         assert drawn != np.array_equal(first[tensor.name], other[tensor.name])
 
 
-def test_every_tensor_has_a_stream_of_its_own() -> None:
-    specification = models.specification("resnet50")
+def test_every_tensor_has_a_stream_of_its_own(values: Values) -> None:
     shape = (3, 3, 512, 512)
-    alike = [(tensor, index) for index, tensor in enumerate(specification.tensors) if tensor.shape == shape]
-    drawn = [initial_value(tensor, index, seed=0).ravel() for tensor, index in alike]
+    alike = [name for name, value in values("resnet50").items() if value.shape == shape]
+    drawn = [values("resnet50")[name].ravel() for name in alike]
     assert len(drawn) == 3
     assert np.abs(np.corrcoef(drawn) - np.eye(3)).max() < 0.01
-    assert np.array_equal(drawn[2].reshape(shape), initial_values(specification, seed=0)[alike[2][0].name])
 
 
-def test_kernels_have_the_variance_that_keeps_a_relu_network_alive() -> None:
-    values = initial_values(models.specification("resnet50"), seed=0)
-    kernel = values["stage4_block2.spatial.conv.kernel"]
+def test_kernels_have_the_variance_that_keeps_a_relu_network_alive(values: Values) -> None:
+    kernel = values("resnet50")["stage4_block2.spatial.conv.kernel"]
     assert kernel.mean() == pytest.approx(0, abs=1e-4)
     assert kernel.var() == pytest.approx(2 / (3 * 3 * 512), rel=0.01)
 
@@ -132,6 +127,8 @@ def test_kernels_have_the_variance_that_keeps_a_relu_network_alive() -> None:
         ("resnet50", "stem.conv.kernel", [0.11693744361400604, -0.1012735664844513, 0.0257155429571867]),
     ],
 )
-def test_no_numpy_version_changes_the_initial_values(name: str, kernel: str, pinned: list[float]) -> None:
+def test_no_numpy_version_changes_the_initial_values(
+    values: Values, name: str, kernel: str, pinned: list[float]
+) -> None:
     """Bitwise: the same digits came from NumPy 1.23.5 and 2.4.6."""
-    assert initial_values(models.specification(name), seed=3)[kernel].ravel()[:3].tolist() == pinned
+    assert values(name)[kernel].ravel()[:3].tolist() == pinned

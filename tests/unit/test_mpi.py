@@ -1,7 +1,5 @@
 """MPI as a factor: what --mpi stands for, what it is refused for, and how results of several libraries are told apart."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,10 @@ from harness.analysis.verdict import verdict
 from harness.core.spec import MPI_LIBRARIES, RunSpec
 from harness.core.subject import TRAINING
 from harness.environments import mpi
-from harness.errors import InvalidInput, RunFailed
-from harness.launch.pmix import PmixWorld
+from harness.errors import InvalidInput
 from harness.report.text import fastest
 from harness.report.text import runs as of_runs
+from harness.report.text.table import text as text_of
 from harness.results.result import with_libraries
 from harness.running.study import Study, labels
 from harness.worker.job import Job
@@ -69,7 +67,7 @@ def test_intels_library_comes_first_on_the_library_path_and_is_named_to_mpi4py(
     for process in plan["processes"]:
         assert process["env"]["LD_LIBRARY_PATH"] == f"{folder}:/opt/own"
         assert process["env"]["MPI4PY_LIBMPI"] == str(folder / "libmpi.so.12")
-    assert plan["mpi"] and "pmix" not in plan
+    assert plan["mpi"]
 
 
 def test_mpich_is_found_where_it_always_was(harness: Harness) -> None:
@@ -77,16 +75,6 @@ def test_mpich_is_found_where_it_always_was(harness: Harness) -> None:
     assert chosen["spec"] == usual["spec"] | {"mpi": "mpich"}
     both = [[process["env"] for process in shown["plan"]["processes"]] for shown in (usual, chosen)]
     assert both[0] == both[1]
-
-
-@pytest.mark.parametrize(("nodes", "memory_is_shared"), [("1", True), ("2", False)])
-def test_open_mpi_gets_a_pmix_server_and_shares_memory_on_one_node_only(
-    harness: Harness, nodes: str, memory_is_shared: bool
-) -> None:
-    layout = ["--transport", "mpi", "--nodes", nodes, "--devices-per-node", "2"]
-    plan = planned(harness, "--backend", "pytorch", *layout, "--mpi", "openmpi")["plan"]
-    assert plan["pmix"] == str(mpi.pmix_server())
-    assert all(("OMPI_MCA_btl" not in process["env"]) is memory_is_shared for process in plan["processes"])
 
 
 def test_a_library_has_an_environment_of_its_own_by_its_content() -> None:
@@ -108,11 +96,10 @@ def test_a_library_that_is_not_built_is_refused_with_the_command_that_builds_it(
     assert done.stderr.startswith("harness: the environment of intel is not built: run `harness env build intel`")
 
 
-def test_open_mpi_at_a_site_takes_pmix(refused: Harness) -> None:
+def test_open_mpi_takes_a_slurm_that_serves_pmix(refused: Harness) -> None:
     wanted = ["--backend", "pytorch", *OVER_MPI, "--mpi", "openmpi", "--device", "cpu", "--dry-run"]
-    refused("run", *wanted, "--site", "daint:gpu").refused(
-        "its ranks meet through PMIx", "its profile has extras.mpi = 'pmi2'"
-    )
+    refused("run", *wanted).refused("its ranks meet through PMIx, which Slurm serves")
+    refused("run", *wanted, "--site", "daint:gpu").refused("give a --site with", "the profile of daint", "has 'pmi2'")
 
 
 # --- several libraries ---
@@ -159,9 +146,9 @@ def test_a_program_is_started_as_an_mpi_world_and_a_backend_with_its_library(har
 
 def test_a_table_says_which_library_a_row_had_where_there_are_several() -> None:
     runs = [run(2, [180.0, 181.0], **HOROVOD, mpi=library) for library in (MPICH, INTEL)]
-    text = of_runs.runs(with_libraries(listed(runs)))
+    text = text_of(of_runs.table_of_runs(with_libraries(listed(runs))))
     assert [line.split("  ")[-1].strip() for line in text.splitlines() if line.startswith("horovod")] == [INTEL, MPICH]
-    alone = of_runs.runs(with_libraries(listed([run(2, [180.0, 181.0], **HOROVOD, mpi=MPICH)])))
+    alone = text_of(of_runs.table_of_runs(with_libraries(listed([run(2, [180.0, 181.0], **HOROVOD, mpi=MPICH)]))))
     assert MPICH not in alone
 
 
@@ -172,39 +159,3 @@ def test_the_answer_names_the_library_of_each_contender_where_there_are_several(
     ]
     results = with_libraries(listed(runs))
     assert "over Intel(R) MPI Library is fastest" in fastest.text(races(results), verdict(results))
-
-
-# --- PMIx's server ---
-
-
-def test_a_pmix_server_that_does_not_start_is_a_failure_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    with pytest.raises(RunFailed, match="Open MPI's PMIx server names no ranks: no reason given"):
-        PmixWorld(Path("/bin/false"), 2, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"logs"}
-
-
-LIKE_A_SERVER = """#!/bin/sh
-while [ "$1" != -c ]; do shift; done
-PMIX_RANK=0 /bin/sh -c "$2" "$3" &
-until [ -e "$3/0" ]; do sleep 0.02; done
-stat -c %a "$3" >mode && tr '\\0' '\\n' <"$3/0" >noted
-PMIX_RANK=1 exec /bin/sh -c "$2" "$3"
-"""
-
-
-def test_what_is_noted_of_an_open_mpi_rank_holds_no_secrets_is_private_and_is_gone_once_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SOME_TOKEN", "s3cr3t")
-    (tmp_path / "server").write_text(LIKE_A_SERVER)
-    (tmp_path / "server").chmod(0o755)
-    (tmp_path / "logs").mkdir()
-    world = PmixWorld(tmp_path / "server", 2, tmp_path)
-    try:
-        assert [world.member(rank)[0] for rank in range(2)] == [{"PMIX_RANK": "0"}, {"PMIX_RANK": "1"}]
-        assert not (tmp_path / "pmix").exists()
-        assert (tmp_path / "mode").read_text() == "700\n" and (tmp_path / "noted").read_text() == "PMIX_RANK=0\n"
-    finally:
-        world.close()

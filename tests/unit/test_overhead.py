@@ -1,7 +1,5 @@
 """The controller must not disturb what it measures."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

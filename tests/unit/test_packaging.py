@@ -1,7 +1,5 @@
 """However harness is installed, and beside whatever framework it runs, it is the same files."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -19,10 +17,11 @@ LINKED = {
     "models": "models",
     "kernels": "kernels",
     "jobs": "jobs",
+    "programs": "programs",
     "reference": "results/reference",
     "studies": "studies",
 }
-LISTS = ("models", "sites", "references", "backends")
+LISTS = ("models", "programs", "sites", "references", "backends")
 
 
 def _built(source: Path, folder: Path) -> Path:
@@ -35,16 +34,6 @@ def _built(source: Path, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _built(ROOT, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sdist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT], check=True, capture_output=True
-    )
-    (archive,) = folder.glob("*.tar.gz")
-    return archive
 
 
 def _content(wheel: Path) -> dict[str, bytes]:
@@ -65,48 +54,41 @@ def test_the_wheel_holds_every_file_of_the_package_and_of_the_folders_that_it_li
     assert content == {inside: (ROOT / name).read_bytes() for inside, name in expected.items()}
 
 
-def test_the_wheel_of_the_source_archive_is_that_of_the_checkout(wheel: Path, sdist: Path, tmp_path: Path) -> None:
-    assert _content(_built(sdist, tmp_path)) == _content(wheel)
-
-
-def test_the_source_archive_holds_the_package_and_what_belongs_to_it(sdist: Path) -> None:
+@pytest.mark.slow
+def test_the_source_archive_holds_the_package_and_what_belongs_to_it_and_its_wheel_is_that_of_the_checkout(
+    wheel: Path, tmp_path: Path
+) -> None:
+    build = [sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT]
+    subprocess.run(build, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     beside = {name for name in names if not name.startswith("harness/")}
     assert beside == {"README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", "pyproject.toml", ".gitignore"}
-
-
-def _lists(command: list[str | Path]) -> dict[str, str]:
-    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {
-        what: subprocess.run([*command, "list", what], env=outside, capture_output=True, text=True, check=True).stdout
-        for what in LISTS
-    }
+    assert _content(_built(sdist, tmp_path)) == _content(wheel)
 
 
 def test_the_installed_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
     """Everything a run needs is in it: requirements, trainers, models. Dependencies come from this environment."""
     home = tmp_path / "venv"
     venv.create(home)
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", home, "install", "--quiet", "--no-deps", wheel], check=True
-    )
+    pip = [sys.executable, "-m", "pip", "--python", home, "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, wheel], check=True)
     (site,) = home.glob("lib/*/site-packages")
     dependencies = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "dependencies.pth").write_text(dependencies)
-    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    request = ["run", "--backend", "parameter_server", "--dry-run", "--json"]
-    shown = subprocess.run(
-        [home / "bin" / "harness", *request], cwd=tmp_path, env=outside, capture_output=True, text=True, check=True
-    )
-    plan = json.loads(shown.stdout)["plan"]
-    assert plan["trainer"].startswith(str(site))
-    assert Path(plan["trainer"]).is_file()
-    assert Path(plan["processes"][0]["argv"][1]).is_file()
-    checkout = _lists(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); from harness.cli import main; main()"]
-    )
-    assert _lists([home / "bin" / "harness"]) == checkout
+
+    def printed(*command: str | Path) -> str:
+        outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.run(command, cwd=tmp_path, env=outside, capture_output=True, text=True, check=True).stdout
+
+    plan = json.loads(printed(home / "bin" / "harness", "run", "--backend", "parameter_server", "--dry-run", "--json"))
+    trainer = Path(plan["plan"]["trainer"])
+    assert trainer.is_relative_to(site) and trainer.is_file()
+    assert Path(plan["plan"]["processes"][0]["argv"][1]).is_file()
+    lists = f"from harness.cli import cli; [cli.main(['list', what], standalone_mode=False) for what in {LISTS}]"
+    checkout = printed(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {lists}")
+    assert printed(home / "bin" / "python", "-c", lists) == checkout
 
 
 def test_a_bare_python_finds_the_same_models_and_trainers() -> None:

@@ -1,12 +1,10 @@
 """Nodes by pairs: who meets whom, what a wrong message leads to, and what is called slow."""
 
-from __future__ import annotations
-
 import queue
 import random
-import threading
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -78,11 +76,8 @@ def test_every_message_arrives_and_a_wrong_number_in_it_is_noticed(ranks: int, w
         for _ in range(STEPS + 1):
             body.step()
 
-    threads = [threading.Thread(target=work, args=(body,)) for body in bodies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        list(pool.map(work, bodies))
     assert [body.problem() for body in bodies] == [problem if rank == 1 else "" for rank in range(ranks)]
     for rank, body in enumerate(bodies):
         timed = body.own_times(STEPS)

@@ -1,7 +1,5 @@
 """Which server holds what: the three strategies, and the floor that whole tensors set."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness import models
@@ -73,6 +71,6 @@ def test_of_each_server_only_so_many_bytes_are_asked_for_at_once_or_one_piece() 
     assert asked_after(pieces, "2000B", bytes_scale=0.25) == [None, 0, 1, 2, 3, 4, 5]
 
 
-def test_a_window_of_pieces_counts_them_for_each_server() -> None:
+def test_each_server_has_a_window_of_its_own() -> None:
     pieces = exchange.place(tensors(*[1] * 8), 2, "round_robin", MIB)
-    assert asked_after(pieces, 2) == [None, None, None, None, 0, 1, 2, 3]
+    assert asked_after(pieces, "8B") == [None, None, None, None, 0, 1, 2, 3]

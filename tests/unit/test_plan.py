@@ -1,7 +1,5 @@
 """Launch plans: pure functions of a spec and an allocation, so clusters of any size are planned here."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The PMI server as MPI libraries see it: the protocol line by line, and the real MPICH that finds its world through it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

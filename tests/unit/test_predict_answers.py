@@ -1,7 +1,5 @@
 """docs/answers.md: what it says is what the data say today, and it says where each figure is from."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The check before a run: over what it is done, where it stands in a job, and what a record says of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

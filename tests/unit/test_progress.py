@@ -1,7 +1,5 @@
 """What people see of records that are read and of repeats that end, on a terminal and in a file."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections import Counter

@@ -1,7 +1,6 @@
 """Published measurements: what comes with harness, and tables that people bring themselves."""
 
-from __future__ import annotations
-
+import json
 import math
 import tomllib
 from pathlib import Path
@@ -13,7 +12,7 @@ from harness.api import load
 from harness.core.statistics import scaling_efficiency
 from harness.errors import InvalidInput
 from harness.report.page import figures, lines
-from harness.results import published
+from harness.results import imported, published
 from harness.results.frame import OF_TRAININGS
 from tests import made
 from tests.conftest import Harness
@@ -78,7 +77,7 @@ def test_the_systems_that_the_documentation_names_are_there() -> None:
 
 def test_no_configuration_is_there_twice() -> None:
     frame = load("reference")
-    columns = ["source", "system", "software", "backend", "model", "data", "workers", "img_per_s"]
+    columns = ["source", "system", "software", "backend", "transport", "model", "data", "workers", "img_per_s"]
     assert not frame.duplicated(columns).any()
 
 
@@ -122,7 +121,7 @@ def test_reference_with_a_text_selects_what_names_it_in_any_case(text: str) -> N
 
 
 def test_reference_selects_by_backend_framework_model_and_source_too() -> None:
-    for text, column in (("horovod", "software"), ("vgg16", "model"), ("1712.09388", "source")):
+    for text, column in (("horovod 0.15", "software"), ("vgg16", "model"), ("1712.09388", "source")):
         assert all(text in getattr(each, column).lower() for each in results.load([f"reference:{text}"]))
 
 
@@ -246,6 +245,177 @@ def test_tables_that_a_spreadsheet_saved_are_read(tmp_path: Path) -> None:
     path = table(tmp_path / "own.csv", THROUGHPUT | {"note": '"two\nlines"'}, THROUGHPUT)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     assert [row.note for row in published.read(path)] == ["two\r\nlines", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "img_per_s"),
+    [
+        ("system;backend;nodes;img_per_s\nMine;horovod;1;221,4\nMine;horovod;8;1.650,2\n", [221.4, 1650.2]),
+        ("system;backend;nodes;img_per_s\nMine;horovod;1;221,417\nMine;horovod;8;1.650\n", [221.417, 1650.0]),
+        ("system\tbackend\tnodes\timg_per_s\nMine\thorovod\t8\t1650.2\n", [1650.2]),
+        ("System,Backend,Nodes,Images/sec\nMine,horovod,8,1650.2\n", [1650.2]),
+        ("system,backend,nodes,img_per_s (img/s)\nMine,horovod,8,1650.2 img/s\n", [1650.2]),
+        ("system,backend,nodes,img_per_s,\nMine,horovod,8,1650.2,\n,,,,\n", [1650.2]),
+        (",system,backend,nodes,img_per_s\n0,Mine,horovod,8,1650.2\n", [1650.2]),
+        ('system,backend,nodes,img_per_s\nMine,horovod,"1,024","1,650.2"\n', [1650.2]),
+        ("\ufeffsystem,backend,nodes,ips\rMine,horovod,8,1.6502e3\r", [1650.2]),
+    ],
+)
+def test_numbers_and_columns_are_read_as_others_write_them(tmp_path: Path, text: str, img_per_s: list[float]) -> None:
+    (tmp_path / "own.csv").write_text(text, newline="", encoding="utf-8")
+    assert [each.img_per_s for each in results.load([tmp_path / "own.csv"])] == img_per_s
+    (tmp_path / "own.csv").write_text(text, newline="", encoding="utf-16")
+    assert [each.img_per_s for each in results.load([tmp_path / "own.csv"])] == img_per_s
+
+
+def test_a_measurement_that_is_there_twice_counts_once_and_decides_nothing(tmp_path: Path, harness: Harness) -> None:
+    for name, rate in (("old", 1650.2), ("new", 1500.1)):
+        (tmp_path / f"{name}.csv").write_text("system,backend,nodes,img_per_s\n" + 2 * f"Mine,horovod,8,{rate}\n")
+    done = harness("regression", "old.csv", "new.csv")
+    assert done.code == 2 and "SLOWER" not in done.stdout
+    assert "old.csv: line 3 has what line 2 has, and counts once" in done.stderr
+    # Nor do figures of several jobs that are all alike.
+    for name, rate in (("old", 1650.2), ("new", 1500.1)):
+        rows = "".join(f"Mine,horovod,8,{rate},{job}\n" for job in ("Monday", "Tuesday", "Friday"))
+        (tmp_path / f"{name}.csv").write_text("system,backend,nodes,img_per_s,job\n" + rows)
+    done = harness("regression", "old.csv", "new.csv")
+    assert done.code == 2 and "no side scatters" in done.stderr
+
+
+def test_logs_of_mlperf_become_a_table_with_their_deviation(tmp_path: Path, harness: Harness) -> None:
+    """Of an epoch 1,000 samples are trained in 10 s to 10.2 s; the first one takes longer."""
+
+    def event(key: str, time_ms: int, value: object = None) -> str:
+        return ":::MLLOG " + json.dumps({"key": key, "value": value, "time_ms": time_ms, "metadata": {}})
+
+    about = {
+        "submission_benchmark": "cosmoflow",
+        "submission_org": "CSCS",
+        "submission_platform": "=\x1b[1mPiz Daint GPU",
+    }
+    (tmp_path / "logs").mkdir()
+    for number in range(3):
+        lines = [
+            event(key, 0, value) for key, value in (about | {"global_batch_size": 256, "train_samples": 1000}).items()
+        ]
+        for epoch, took_ms in enumerate((50_000, 10_000 + 100 * number, 10_000 + 100 * number)):
+            begin = 100_000 * epoch
+            lines += [event("epoch_start", begin), event("eval_start", begin + took_ms)]
+            lines += [event("epoch_stop", begin + 60_000)]
+        (tmp_path / "logs" / f"result_{number}.txt").write_text("a line of another kind\n" + "\n".join(lines))
+    wanted = ["--backend", "horovod", "--devices", "128"]
+    harness("import", "mlperf", "logs", *wanted, "-o", "daint.csv").succeeded()
+    (row,) = results.load([tmp_path / "daint.csv"])
+    assert ",'=Piz Daint GPU," in "," + (tmp_path / "daint.csv").read_text().splitlines()[1]  # no formula
+    assert (row.system, row.model, row.workers, row.batch_size, row.runs) == ("=Piz Daint GPU", "cosmoflow", 128, 2, 3)
+    assert (row.img_per_s, row.stdev) == pytest.approx((99.0164, 0.9804), rel=1e-3)
+    (tmp_path / "other.txt").write_text("img/s 3")
+    assert "no log of MLPerf" in harness("import", "mlperf", "other.txt", *wanted).refused()
+
+
+def test_the_network_may_be_what_other_suites_printed(tmp_path: Path, harness: Harness) -> None:
+    osu = "# OSU MPI Bandwidth Test v5.7.1\n# Size      Bandwidth (MB/s)\n1   2.31\n4194304   9480.00\n"
+    head = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"
+    nccl = f"# nThread 1\n{head}# (B) (elements) (us) (GB/s)\n 8 2 float sum -1 12.9 0.00 0.00 0 12.8 0.00 0.00 0\n"
+    nccl += (
+        " 536870912 134217728 float sum -1 1806.7 297.16 586.06 0 1835.9 292.43 576.74 0\n# Avg bus bandwidth : 293\n"
+    )
+    for text, rate in ((osu, 9.48e9), (nccl, 586.06e9)):
+        (tmp_path / "printed.txt").write_text(text)
+        assert imported.network_rate(tmp_path / "printed.txt") == pytest.approx(rate)
+    (tmp_path / "printed.txt").write_text(osu)
+    predict = ["predict", "--single", "220", "--backend", "horovod", "--nodes", "8", "--json", "--network"]
+    ours, theirs = (harness(*predict, network).succeeded().json for network in ("printed.txt", "9.48GB/s"))
+    assert ours == theirs
+
+
+HEAD = (
+    "source,system,framework,backend,transport,model,batch_size,nodes,devices_per_node,ps,data,img_per_s,stdev,runs\n"
+)
+
+
+def test_what_two_laboratories_measured_is_never_averaged(tmp_path: Path, harness: Harness) -> None:
+    row = "EC2,TensorFlow 1.1.0,{},inception3,64,8,8,{},synthetic,{},,\n"
+    (tmp_path / "own.csv").write_text(
+        HEAD
+        + "".join(
+            f"{source},{row.format(how, ps, rate)}"
+            for source, how, ps, rate in (
+                ("Google", "distributed_replicated,grpc", 8, 1783),
+                ("CSCS", "distributed_replicated,grpc", 8, 1731.31),
+                ("CSCS", "horovod,mpi", "", 1770),
+            )
+        )
+    )
+    said = harness("best", "own.csv").succeeded().stdout
+    assert "1783 against 1770 img/s" in said and "1757" not in said
+    assert "1,783 img/s counts (Google), the best beside 1,731 (CSCS)" in said
+
+
+@pytest.mark.parametrize(
+    ("stdev", "runs", "verdict"), [("1 %", "10", "Yes"), ("1 %", "", "Yes"), ("", "", "Undecided")]
+)
+def test_published_deviations_decide_and_without_them_it_is_said_what_chance_would_take(
+    tmp_path: Path, harness: Harness, stdev: str, runs: str, verdict: str
+) -> None:
+    rows = [("parameter_server,grpc", 1, 1, 134.4), ("parameter_server,grpc", 64, 4, 4000)]
+    rows += [("horovod,mpi", 1, "", 134.4), ("horovod,mpi", 64, "", 8000)]
+    (tmp_path / "own.csv").write_text(
+        HEAD
+        + "".join(
+            f"S,M,TensorFlow 1,{how},inception3,64,{nodes},1,{ps},synthetic,{rate},{rate / 100 if stdev else ''},{runs}\n"
+            for how, nodes, ps, rate in rows
+        )
+    )
+    said = harness("best", "own.csv").succeeded().stdout
+    assert f"Do MPI-based toolkits scale better than parameter servers? {verdict}" in said
+    assert ("Chance takes runs that scatter by 25.0 %" in said) == (verdict == "Undecided")
+    assert (f"by published deviations of {runs or 2} runs each" in said) == (verdict == "Yes")
+
+
+def test_a_publication_is_the_same_after_its_export(tmp_path: Path, harness: Harness) -> None:
+    rows = "".join(f"S,M,TensorFlow 1,horovod,mpi,inception3,64,8,1,,synthetic,{rate},9.5,5,{how}\n" for rate, how in
+                   ((1204, "sharded"), (1500, "partitioned")))  # fmt: skip
+    (tmp_path / "own.csv").write_text(HEAD.rstrip() + ",variant\n" + rows)
+    harness("export", "own.csv", "--format", "csv", "-o", "again.csv").succeeded()
+    before, after = (results.load([tmp_path / file]) for file in ("own.csv", "again.csv"))
+    for one, other in zip(before, after, strict=True):
+        assert (one.img_per_s, one.stdev, one.runs, one.publication) == (
+            other.img_per_s,
+            other.stdev,
+            other.runs,
+            other.publication,
+        )
+
+
+def test_what_sets_runs_apart_does_so_after_their_export(tmp_path: Path, harness: Harness) -> None:
+    runs = [made.record("parameter_server", 2, ps=2), made.record("parameter_server", 2, ps=2, sync="none")]
+    made.save(tmp_path / "runs", [*runs, made.record("pytorch", 2, device="cuda", precision="tf32")])
+    harness("export", "runs", "--format", "csv", "-o", "again.csv").succeeded()
+    names = ("backend", "framework", "training", "device", "precision", "data", "threads", "workers", "ps", "values")
+    before, after = (
+        sorted(tuple(getattr(each, name) for name in names) for each in results.load([tmp_path / file]))
+        for file in ("runs", "again.csv")
+    )
+    assert before == after
+
+
+def test_what_harness_writes_it_reads_again(tmp_path: Path, harness: Harness) -> None:
+    runs = [made.record("parameter_server", 2, ps=2), made.record("parameter_server", 2, ps=2, placement="partitioned")]
+    made.save(tmp_path / "runs", [*runs, made.record("horovod", 4)])
+    measured = results.load([tmp_path / "runs"])
+    harness("export", "runs", "--format", "csv", "-o", "exported.csv").succeeded()
+    (tmp_path / "table.csv").write_text(harness("table", "runs", "--format", "csv").succeeded().stdout)
+    for file in ("exported.csv", "table.csv"):
+        again = results.load([tmp_path / file])
+        assert sorted((each.backend, each.nodes) for each in again) == sorted((m.backend, m.nodes) for m in measured)
+        assert sorted(each.img_per_s for each in again) == pytest.approx(sorted(each.img_per_s for each in measured))
+    assert sorted(each.values for each in results.load([tmp_path / "exported.csv"])) == sorted(
+        each.values for each in measured
+    )
+    harness("export", "reference", "--format", "csv", "-o", "reference.csv").succeeded()
+    ours, theirs = (harness("best", what).succeeded().stdout for what in ("reference.csv", "reference"))
+    assert ours.splitlines()[:4] == theirs.splitlines()[:4]
 
 
 def test_a_complaint_after_a_field_of_several_lines_names_the_files_line(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A request is carried out without a command line: what is resolved once, what kinds of work there are, how it ends."""
 
-from __future__ import annotations
-
 import dataclasses
 import signal
 import sys
@@ -10,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.watching import signals_interrupt
+from harness.cli.interrupts import signals_interrupt
 from harness.core import backend as backends
 from harness.core import subject
 from harness.core.spec import KernelSizes, Program, RunSpec, Training

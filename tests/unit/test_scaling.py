@@ -1,7 +1,5 @@
 """Curves, the best of several configurations, and intervals that say what they claim to say."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics
@@ -44,17 +42,6 @@ def test_the_interval_of_the_best_of_equal_configurations_covers_the_true_throug
     covered = 0
     for _ in range(count):
         found = ratios.best_interval([repeats(chance, 100.0) for _ in range(configurations)])
-        assert found
-        covered += found[0] <= 100.0 <= found[1]
-    assert covered >= least(0.95, count)
-
-
-@draws(4000)
-def test_the_interval_of_the_best_covers_also_when_one_is_truly_better(count: int) -> None:
-    chance = random.Random(7)
-    covered = 0
-    for _ in range(count):
-        found = ratios.best_interval([repeats(chance, mean) for mean in (100.0, 99.0, 98.0, 90.0)])
         assert found
         covered += found[0] <= 100.0 <= found[1]
     assert covered >= least(0.95, count)
@@ -251,10 +238,6 @@ def test_the_order_of_results_changes_nothing() -> None:
     assert one == other
     point = scaling.curves(mixed)[0].points[0]
     assert {each.ps for each in point.best.runs} == {point.best.ps}
-
-
-def test_no_runs_make_no_curves() -> None:
-    assert scaling.curves(listed([])) == []
 
 
 # --- published rows and I/O overhead --------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Seals: what harness has written is believed at once, everything else is verified; `harness check` verifies all of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

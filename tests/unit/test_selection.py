@@ -1,7 +1,5 @@
 """Selections: which records of a source count, in every command that takes results."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

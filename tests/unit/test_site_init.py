@@ -1,7 +1,5 @@
 """A profile that is written from what Slurm says, and profiles tried against a Slurm; programs stand in for its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

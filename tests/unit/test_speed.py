@@ -1,17 +1,18 @@
 """How much commands compute with 1,000 records, once those are read: about 1 s."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.records.measurement import Record
+from tests import made
 from tests.conftest import ROOT, cpu_s
-from tests.unit import many
 
 # What people and scripts call again and again, after `harness`; RUNS stands for the folder with the records, NEW for one
 # with a tenth of as many, for a comparison.
@@ -35,6 +36,25 @@ LIMITS = dict.fromkeys(COMMANDS, 3.0) | {"report": 5.0}
 PANDAS = [sys.executable, "-c", "import pandas"]
 
 
+SETUPS: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("pytorch", 1, {}),
+    ("pytorch", 2, {}),
+    ("pytorch", 4, {}),
+    ("horovod", 2, {"transport": "gloo"}),
+    ("parameter_server", 1, {"ps": 1}),
+    ("parameter_server", 2, {"ps": 2}),
+    ("parameter_server", 4, {"ps": 3, "sync": "none"}),
+)
+
+
+def many(count: int) -> Iterator[Record]:
+    """Records of these in turn, a run every 10 minutes, with 20 throughputs of each."""
+    for number in range(count):
+        backend, nodes, options = SETUPS[number % len(SETUPS)]
+        images = [nodes * (100.0 + number % 20 + repeat / 10) for repeat in range(2)]
+        yield made.record(backend, nodes, images, day=number / 144, steps=1, **options)
+
+
 def taken_s(folder: Path, arguments: tuple[str, ...]) -> float:
     """What `harness ARGUMENTS` computes in ``folder``."""
     named = [re.sub(r"^(RUNS|NEW)\b", lambda name: str(folder / name[0].lower()), argument) for argument in arguments]
@@ -46,11 +66,10 @@ def taken_s(folder: Path, arguments: tuple[str, ...]) -> float:
 
 @pytest.fixture(scope="module")
 def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with records that have been read once."""
+    """A folder with a thousand records, and a hundred more."""
     folder = tmp_path_factory.mktemp("thousand")
-    many.save(folder / "runs", 1_000)
-    many.save(folder / "new", 100, prefix="new")
-    taken_s(folder, COMMANDS["compare"])
+    made.save(folder / "runs", many(1_000))
+    made.save(folder / "new", many(100))
     return folder
 
 

@@ -1,7 +1,5 @@
 """The definitions of img/s, its interval, step times and efficiency."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.core import statistics

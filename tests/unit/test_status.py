@@ -1,6 +1,4 @@
-"""`harness status` of runs that no batch system carries out, and --watch."""
-
-from __future__ import annotations
+"""`harness status` of runs that no batch system carries out."""
 
 import json
 import shutil
@@ -127,7 +125,9 @@ def test_files_of_a_run_that_make_no_sense_keep_nobody_from_seeing_the_others(
     for number, text in enumerate(("", "{}", '{"nodes": 1}', "[]")):
         wrong = whole.folder.parent / f"wrong-{number}"
         shutil.copytree(whole.folder, wrong)
-        (wrong / "submission.json").write_text('{"site": "daint", "started": "", "jobs": [["7", [1]]]}')
+        (wrong / "submission.json").write_text(
+            '{"site": "daint", "started": "", "record": "record.json", "tag": "", "jobs": [["7", [1]]]}'
+        )
         (wrong / "repeat-1" / "hosts.json").write_text(text)
     training = whole.folder.parent / "training"
     shutil.copytree(whole.folder, training)
@@ -155,19 +155,6 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_the_others(
     assert "unreadable" in harness("status").succeeded().stdout
 
 
-@pytest.mark.parametrize(("last", "done"), [("closed", 3), ("window", 2)])
-def test_a_record_that_cannot_be_read_hides_no_repeat_that_has_ended(
-    begun: Callable[..., Run], harness: Harness, last: str, done: int
-) -> None:
-    run = begun(3)
-    run.record_file.write_text("{")
-    events = run.folder / "repeat-3" / "events" / "worker-0.jsonl"
-    events.parent.mkdir()
-    events.write_text(json.dumps({"event": last, "time": 1.0}) + "\n")
-    (shown,) = harness("status", "--json").succeeded().json
-    assert (shown["state"], shown["repeats"], shown["of"]) == ("unreadable", done, 3)
-
-
 def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancelling_the_others(
     harness: Harness, tmp_path: Path
 ) -> None:
@@ -191,7 +178,9 @@ def test_jobs_are_named_with_their_states_which_nobody_asks_for_once_there_is_a_
     begun: Callable[..., Run],
 ) -> None:
     run = begun()
-    notes.Submission(site="daint", started="", jobs=[("19", [1, 2]), ("20", [3])]).write(run.folder)
+    notes.Submission(site="daint", started="", record="record.json", tag="", jobs=[("19", [1, 2]), ("20", [3])]).write(
+        run.folder
+    )
     jobs = (JobState("19", "COMPLETED"), JobState("20", "RUNNING"))
     assert RunStatus(run, "running", 2, jobs).as_dict()["jobs"] == {"19": "COMPLETED", "20": "RUNNING"}
     assert RunStatus(run, "recorded", 3).as_dict()["jobs"] == {"19": None, "20": None}
@@ -203,50 +192,11 @@ def test_a_training_that_stayed_below_says_so(begun: Callable[..., Run]) -> None
         reason=None, problem="top-1 reached 0.7 (epoch 3), not 0.99999 in 3 epochs", status="completed"
     )
     far = RunStatus(begun(), "recorded", 3, record=record)  # type: ignore[arg-type]
-    assert far.as_dict()["reason"] == record.problem and record.problem in outcomes.run_lines([far])[0]
+    assert far.as_dict()["reason"] == record.problem and record.problem in outcomes.runs([far])
 
 
 def test_of_a_run_whose_processes_said_nothing_no_variables_are_known(begun: Callable[..., Run]) -> None:
     assert begun().finish(RunFailed("rank 0 was killed")).variables == {}
-
-
-def test_watching_says_each_change_once_and_ends_with_the_last_run(
-    begun: Callable[..., Run], harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, ended = begun(1), begun(2)
-    made.record().write(ended.folder)
-
-    def goes_on() -> None:
-        looks.append("nothing new")
-        if len(looks) == 3:
-            (run.folder / "repeat-2").mkdir()
-        elif len(looks) == 5:
-            made.record(img_per_s=(50.0, 51.0, 52.0)).write(run.folder)
-
-    looks: list[str] = []
-    monkeypatch.setattr("harness.cli.watching.time.sleep", lambda seconds: goes_on())
-    with notes.at_work(run.folder):
-        lines = harness("status", "--watch").succeeded().stdout.splitlines()
-    name = run.folder.name
-    assert [line for line in lines if name in line] == [
-        f"{name}  running  0/3 repeats",
-        f"{name}  running  1/3 repeats",
-        f"{name}  completed  3/3 repeats  51.00 img/s",
-    ]
-    assert len(lines) == 4 and len(looks) == 5
-
-
-def test_whoever_has_seen_enough_is_told_that_runs_go_on(
-    begun: Callable[..., Run], harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def pressed(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("harness.cli.watching.time.sleep", pressed)
-    with notes.at_work(begun(1).folder):
-        done = harness("status", "--watch")
-    assert (done.code, done.stderr) == (130, "harness: no longer watching; what runs goes on\n")
-    assert harness("status", "--watch", "--json").code == 2
 
 
 def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
@@ -296,15 +246,14 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
         ),
         (
             ["19", "19", "20"],
-            "the jobs (19, 20) go on and nothing is lost\n    harness status ALL\n    harness collect ALL\n"
-            "    harness cancel A C",
+            "the jobs (19, 20) go on and nothing is lost\n    harness status A B C\n    harness collect A B C\n"
+            "    harness cancel A B C",
         ),
     ],
 )
 def test_whoever_leaves_reads_which_jobs_go_on_and_how_to_come_back(
     begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, jobs: list[str], said: str
 ) -> None:
-    """Of several runs in a folder that is named once; to cancel, without what else is in it."""
     runs = [begun() for _ in jobs]
 
     def interrupted(*more: object) -> None:
@@ -317,7 +266,7 @@ def test_whoever_leaves_reads_which_jobs_go_on_and_how_to_come_back(
     shown = str(interruption.value)
     for run, name in zip(runs, "ABC", strict=False):
         shown = shown.replace(str(run.folder), name)
-    assert shown.replace(str(runs[0].folder.parent), "ALL") == f"interrupted by SIGTERM; {said}"
+    assert shown == f"interrupted by SIGTERM; {said}"
 
 
 @cases

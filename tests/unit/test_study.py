@@ -1,10 +1,7 @@
 """Studies: what a file stands for, what is wrong with it, and what is measured again."""
 
-from __future__ import annotations
-
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -17,10 +14,9 @@ import pytest
 
 from harness import models
 from harness.core.backend import EVERY, backend, contenders
-from harness.running import campaign
-from harness.running.notes import Entry
 from harness.running.study import Study, StudyPoint, labels, ps_counts
 from tests.conftest import ROOT, Clock, Harness
+from tests.wording import Case, cases
 
 SCALING = ROOT / "studies" / "scaling.toml"
 # workers: the best count published, on Piz Daint and on EC2's p2.xlarge (CSCS internship report 2017, tables 1 and 2)
@@ -129,20 +125,12 @@ def test_scaling_is_planned_in_seconds(harness: Harness, clock: Clock) -> None:
     assert "#SBATCH --constraint=gpu" in shown.json["script"]
 
 
-def test_a_dry_run_is_a_line_for_each_point_and_says_how_to_see_one_in_full(harness: Harness, tmp_path: Path) -> None:
-    common = "[common]\nrepeats = 3\nnodes = [1, 2]\ntimeout = 90\nwarmup = 0\nseed = 0\ndata = '/images/v1.0'\n"
-    file = written(
-        tmp_path, common + '[[matrix]]\nbackend = "horovod:torch"\nfp16-allreduce = true\nfusion-threshold-mb = 0'
-    )
+def test_a_dry_run_is_a_line_for_each_point(harness: Harness, tmp_path: Path) -> None:
+    file = written(tmp_path, "[common]\nrepeats = 3\nnodes = [1, 2]\n[[matrix]]\nbackend = 'horovod:torch'")
     done = harness("study", "run", str(file), "--site", "daint", "--max-jobs", "2", "--dry-run").succeeded()
-    table, jobs, full = done.stdout.split("\n\n")
+    table, jobs = done.stdout.strip().split("\n\n")
     assert [line.split()[-3:] for line in table.splitlines()[2:]] == [["new", "1", "1"], ["new", "2", "2"]]
     assert jobs == "2 points: 2 new; 6 jobs, 2 at once (--json lists them)"
-    command = full.strip().removeprefix("the largest in full: harness ")
-    shown = harness(*shlex.split(command), "--json").succeeded().json["spec"]
-    assert (shown["backend"], shown["framework"], shown["nodes"], shown["repeats"]) == ("horovod", "torch", 2, 3)
-    assert (shown["timeout_s"], shown["warmup_steps"], shown["seed"]) == (90, 0, 0)
-    assert shown["options"] | {"fp16_allreduce": True, "fusion_threshold_mb": 0} == shown["options"]
 
 
 def test_scaling_on_cpus_has_every_toolkit_over_each_of_its_transports(harness: Harness) -> None:
@@ -170,68 +158,12 @@ def test_the_allocation_says_how_many_jobs_there_are(
 # --- what is wrong with a file ---
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ('[[matrix]]\nbackend = "pytorch"\nnodes = 0', "matrix[0]: --nodes 0: must be greater than or equal to 1"),
-        ('[[matrix]]\nbackend = "pytorch"\nnods = 1', "matrix[0].nods: unknown field"),
-        (
-            '[[matrix]]\nbackend = "pytorch"\nnodes = []',
-            "matrix[0].nodes: must be a value or a list of values",
-        ),
-        (
-            '[[matrix]]\nbackend = "pytorch"\nnodes = [[1]]',
-            "matrix[0].nodes: must be a value or a list of values",
-        ),
-        ('[[matrix]]\nbackend = "pytorch"\nwarmup = 1\nwarmup_steps = 1', "matrix[0].warmup_steps: is there twice"),
-        ("[[matrix]]\nnodes = 1", "matrix[0].backend: is required"),
-        ("nodes = 1", "matrix: is required"),
-        ('node = 1\n[[matrix]]\nbackend = "pytorch"', "node: unknown field"),
-        (
-            'name = "../x"\n[[matrix]]\nbackend = "pytorch"',
-            "name: must match pattern '^[A-Za-z0-9_-][A-Za-z0-9._-]*$', not '../x'",
-        ),
-        (
-            'allocation = "all"\n[[matrix]]\nbackend = "pytorch"',
-            "allocation: must be 'repeat', 'run' or 'nodes', not 'all'",
-        ),
-        (
-            '[[matrix]]\nbackend = "pytorch"\nps = 2',
-            "matrix[0]: --ps is an option of distributed_replicated, parameter_server, parameter_server_strategy, torch_",
-        ),
-        ('[[matrix]]\nbackend = "parameter_server"\nps = "all"', "matrix[0]: --ps all: must be a whole number"),
-        (
-            '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = 3',
-            "matrix[0]: parameter_server nodes=2: --ps 3 with --nodes 2: a node holds at most 1 (--ps-per-node); "
-            "use --ps 1..2, or --ps-nodes dedicated",
-        ),
-        (
-            '[[matrix]]\nbackend = "parameter_server"\nnodes = 2\nps = "search"\nplacement = "x"',
-            "matrix[0]: --placement x: must be 'greedy', 'round_robin' or 'partitioned'",
-        ),
-        ('[[matrix]]\nbackend = "horovod:mxnet"', "matrix[0]: --backend horovod:mxnet: 'mxnet' is neither a framework"),
-        (
-            '[[matrix]]\nbackend = ["pytorch", "caffe2:mpi"]\ndevice = "cuda"',
-            "matrix[0]: --backend caffe2:mpi: the device is cuda, and caffe2 trains on cpu only",
-        ),
-        (
-            '[[matrix]]\nbackend = "pytorch"\nnodes = [1, 1]',
-            "pytorch nodes=1: is there twice: matrix[0], matrix[0]",
-        ),
-        (
-            '[[matrix]]\nbackend = "pytorch"\n[[matrix]]\nbackend = "pytorch:torch:gloo"',
-            "pytorch:torch:gloo nodes=1: is there twice: matrix[0], matrix[1]",
-        ),
-        ("[[matrix", "not a TOML file: "),
-    ],
-)
+@cases
 def test_what_is_wrong_is_told_in_one_line_before_anything_is_done(
-    harness: Harness, tmp_path: Path, text: str, complaint: str
+    harness: Harness, tmp_path: Path, case: Case
 ) -> None:
-    done = harness("study", "run", str(written(tmp_path, text)))
-    assert done.code == 2
-    assert done.stderr.startswith(f"harness: {tmp_path}/trial.toml: {complaint}"), done.stderr
-    assert done.stderr.count("\n") == 1
+    file = written(tmp_path, case.text)
+    case.refused(harness("study", "run", str(file)), FILE=file)
     assert not (tmp_path / "runs").exists()
 
 
@@ -262,7 +194,7 @@ def test_an_id_depends_on_the_spec_alone(tmp_path: Path) -> None:
 def test_a_study_goes_on_where_it_was(harness: Harness, tmp_path: Path) -> None:
     pytorch, folder = '[[matrix]]\nbackend = "pytorch"\nnodes = 1\n', tmp_path / "runs" / "trial"
     file = str(
-        written(tmp_path, TINY + pytorch + "[[matrix]]\nbackend = 'pytorch'\nnodes = 1\nbatch-size = 1\ntimeout = 1\n")
+        written(tmp_path, TINY + pytorch + "[[matrix]]\nbackend = 'pytorch'\nnodes = 1\nbatch-size = 3\ntimeout = 1\n")
     )
     # One point takes too long for its timeout; that does not stop the other, nor is it measured again unless asked.
     done = harness("study", "run", file, "--json")
@@ -289,7 +221,7 @@ def test_a_study_goes_on_where_it_was(harness: Harness, tmp_path: Path) -> None:
     assert [one["state"] for one in harness("study", "status", file, "--json").json] == ["completed", "unfinished"]
 
     # Points come and go with the file.
-    written(tmp_path, TINY + "[[matrix]]\nbackend = 'pytorch'\nnodes = 1\nbatch-size = 1\ntimeout = 1\n")
+    written(tmp_path, TINY + "[[matrix]]\nbackend = 'pytorch'\nnodes = 1\nbatch-size = 3\ntimeout = 1\n")
     shown = harness("study", "status", file)
     assert "not in the file any more" in shown.stdout and "2 points: 1 unfinished, 1 completed" in shown.stdout
     retried = harness("study", "run", file, "--json").json
@@ -322,16 +254,3 @@ def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harn
     assert harness("study", "status", str(file), "--json").json[0]["state"] == "interrupted"
     again = harness("study", "run", str(file), "--json")
     assert (again.code, again.json[0]["state"]) == (0, "completed"), again.stderr
-
-
-def test_the_best_number_of_servers_is_marked() -> None:
-    spec = {"nodes": 2, "repeats": 1, "options": {"ps": 1}}
-
-    class Measured(campaign.PointStatus):
-        img_per_s = property(lambda self: float(self.reason))  # type: ignore[assignment]
-
-    found = [
-        Measured(Entry(id=str(ps), spec=spec | {"options": {"ps": ps}}), "", True, "completed", reason=str(speed))
-        for ps, speed in ((1, 10), (2, 30), (4, 20))
-    ]
-    assert [one.tried for one in campaign.with_best(found)] == [0, 3, 0]

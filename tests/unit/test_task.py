@@ -1,7 +1,5 @@
 """The task that attends one process on its host: real processes, ended in every way, and what is noted about them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -119,6 +117,21 @@ def test_a_signal_to_all_processes_of_the_job_is_the_launchers_too(tmp_path: Pat
     started.send_signal(signal.SIGTERM)
     started.wait(20)
     assert task.exit()["asked"] == "SIGTERM"
+
+
+def test_a_process_killed_just_before_the_launcher_ends_its_task_was_killed(tmp_path: Path) -> None:
+    """Another rank fails of its death, and the launcher ends all tasks before this one has looked."""
+    task = Task(tmp_path, SLEEP)
+    started = task.start()
+    child = child_of(started)
+    started.send_signal(signal.SIGSTOP)
+    child.kill()
+    while child.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    started.send_signal(signal.SIGTERM)
+    started.send_signal(signal.SIGCONT)
+    assert started.wait(20) == 137
+    assert task.exit()["code"] == -signal.SIGKILL and "asked" not in task.exit()
 
 
 def test_a_process_that_cannot_be_started_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Bytes as the kernel counts them: real sockets, known amounts."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

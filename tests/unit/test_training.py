@@ -1,8 +1,7 @@
 """Trainings to an accuracy: what is asked for, and what a record of one has to hold."""
 
-from __future__ import annotations
-
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from harness.running.study import StudyPoint
 from harness.worker import checkpoint
 from harness.worker.inputs import index
 from tests.conftest import Harness
-from tests.made import edited, read, store
+from tests.made import edited, read, save, store
+from tests.made import record as measured
 from tests.wording import Case, cases
 
 IMAGES, VALIDATION, BATCH, WORKERS = 100, 40, 16, 2
@@ -37,6 +37,7 @@ def spec(**training: Any) -> RunSpec:
         model="mnist_cnn",
         nodes=WORKERS,
         batch_size=BATCH,
+        image_size=28,
         data="/data",
         repeats=1,
         training=checked(Training, fields),
@@ -196,6 +197,26 @@ def test_time_to_accuracy_is_that_of_the_first_epoch_with_the_accuracy(tmp_path:
     assert (made.time_to_accuracy_s, made.best_top1, made.img_per_s) == (6.0, 0.75, 64.0)
     made.write(tmp_path)
     assert TrainingRecord.read(tmp_path) == made
+
+
+def test_trainings_to_an_accuracy_have_a_table_of_their_own(tmp_path: Path, harness: Harness) -> None:
+    (folder := tmp_path / "runs" / "reached").mkdir(parents=True)
+    record(spec(until=UNTIL), [epoch(1, 0.5), epoch(2, 0.75)]).write(folder)
+    save(tmp_path / "runs", [measured("pytorch")])
+    table = harness("table", "runs").succeeded().stdout
+    throughput, accuracy = table.split("Trainings to an accuracy; img/s are those while they trained:")
+    assert "mnist_cnn" not in throughput
+    (row,) = re.findall(r"^pytorch .*$", accuracy, re.MULTILINE)
+    assert row.split()[1:8] == ["mnist_cnn", "2", "2", "3", "top-1", "0.7", "6.0"] and "0.75" in row and "64.00" in row
+    *_, point = json.loads(harness("table", "runs", "--json").succeeded().stdout)
+    assert (point["target"], point["top1"], point["time_to_accuracy_s"], point["rate"]) == (
+        "top-1 0.7",
+        0.75,
+        6.0,
+        64.0,
+    )
+    assert "mnist_cnn" not in harness("best", "runs").succeeded().stdout
+    assert "no record.json" in harness("best", str(folder)).stderr
 
 
 def test_a_training_that_stays_below_says_how_far_it_came() -> None:

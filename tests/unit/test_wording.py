@@ -1,31 +1,11 @@
-"""Answers in text files: one that differs or is missing fails, and so does the test that writes it."""
-
-from __future__ import annotations
+"""Answers in text files: each belongs to a test."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.wording import _cases, sections
-
-
-def test_only_a_reviewed_answer_passes_and_a_rewritten_one_has_yet_to_be_reviewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "test_x.txt"
-    file.write_text("=== test_x\n\ntable x\n    old\n\ntable y\n    HERE: … file\n\n=== test_z\n\ntable x\n")
-    (first, second), (unanswered,) = _cases(file, "test_x"), _cases(file, "test_z")
-    assert (first.words(x="RUNS"), unanswered.answer) == (["table", "RUNS"], "")
-    first.answered("old")
-    second.answered("/tmp/1: no such file", HERE="/tmp/1")
-    monkeypatch.setenv("HARNESS_REWRITE", "1")
-    for case, answer in ((first, "new"), (second, "HERE: a folder"), (unanswered, "two\nlines")):
-        with pytest.raises(pytest.fail.Exception, match="in place of"):
-            case.answered(answer)
-    assert file.read_text().startswith("=== test_x\n\ntable x\n    new\n\ntable y\n    HERE: a folder\n\n=== test_z\n")
-    (rewritten,) = _cases(file, "test_z")
-    rewritten.answered("two\nlines")
+from tests.wording import sections
 
 
 @pytest.mark.parametrize("file", [*ROOT.glob("tests/*/test_*.txt")], ids=lambda file: file.stem)

@@ -1,8 +1,7 @@
 """From results to the sections of a report."""
 
-import math
 import tomllib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -19,7 +18,7 @@ from harness.report.page import (
     run_figures,
     tables,
 )
-from harness.report.page.document import TEMPLATES, Answer, Link, Page, PageTable, Section
+from harness.report.page.document import TEMPLATES, Answer, Page, PageLink, PageTable, Section
 from harness.report.page.figures import Facets, Figure, Series
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
@@ -52,37 +51,25 @@ def page(
         least, most = min(run.workers for run in shown), max(run.workers for run in shown)
         span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
         lead += f" {'measured' if measured else 'published'} on {span}"
-    counted = measured if runs else kernels
     facts = {
-        "Kernels": _counted(kernels),
-        "Runs": _counted(measured),
-        "Published": f"{len(published):,} results" if published else "",
-        "Measured": lines.days(sorted(run.started for run in counted)),
-        "Systems": ", ".join(sorted({run.system for run in counted})),
+        "Measured": lines.days(sorted(run.started for run in (measured if runs else kernels))),
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
     }
     every = [*runs, *kernels]
     counts = Counter(map(Facets.of_runs, every))
+    every_section = [*sections(runs)] if runs else []
+    if kernels:
+        every_section.append(_section("kernels", kernel_figures.of(of_kernels), [tables.kernels(of_kernels)]))
     without = Counter(Facets.of_runs(run) for run in every if not run.completed)
     return Page(
         title=title or f"{'Training throughput' if runs else 'Kernels'} on {where}",
         lead=f"{lead}.",
         facts={label: value for label, value in facts.items() if value},
-        sections=[*(sections(runs) if runs else []), *([_kernels(of_kernels)] if kernels else [])],
+        sections=every_section,
         runs={facets: (count, without[facets]) for facets, count in counts.items()},
         left_out=left_out,
     )
-
-
-def _counted(runs: Sequence[Result]) -> str:
-    without = sum(not run.completed for run in runs)
-    numberless = f", {without:,} of them without a number" if without else ""
-    return f"{len(runs):,} measured{numberless}" if runs else ""
-
-
-def _kernels(of_kernels: Sequence[Result]) -> Section:
-    return _section("kernels", kernel_figures.of(of_kernels), [tables.kernels(of_kernels)])
 
 
 def sections(runs: Sequence[Result]) -> list[Section]:
@@ -92,18 +79,18 @@ def sections(runs: Sequence[Result]) -> list[Section]:
     races = fastest.races(completed, curves)
     drawn = lines.of(runs, curves, races)
     histories = run_figures.history(completed)
-    overheads = [*curve_figures.io_overhead(drawn), *curve_figures.both_data(drawn)]
     every = [
         _section("throughput", curve_figures.growth(drawn, "weak"), words=[lines.usual_terms(drawn)]),
         _section("efficiency", curve_figures.efficiencies(drawn, races)),
-        _section("speedup", curve_figures.speedups(drawn, races)),
         _section("strong-scaling", curve_figures.growth(drawn, "strong")),
         _section("ps-sweep", curve_figures.ps_sweeps(drawn), [tables.ps_search(drawn)]),
         _model(runs, drawn),
-        _section("io-overhead", overheads, [tables.io_overheads(curve_figures.overheads(drawn))]),
+        _section(
+            "io-overhead", curve_figures.io_overhead(drawn), [tables.io_overheads(curve_figures.overheads(drawn))]
+        ),
         _section("steps", run_figures.steps(drawn)),
-        _section("energy", run_figures.rates_and_joules(completed), [tables.energy(runs)]),
-        _slower(histories, completed),
+        _section("energy", tables=[tables.energy(runs)]),
+        _slower(histories),
         _section("history", histories),
         _section("points", tables=[tables.points(drawn)]),
         _section("without-number", tables=[tables.without_number(runs)]),
@@ -166,22 +153,20 @@ def _answer(
 
 
 def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
-    """Three numbers with what they are."""
+    """At most three numbers with what they are."""
     ranking = (race.contested or race.sizes)[-1]
     best, *others = ranking.standings
     at = texts.size(ranking)
-    found = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
+    numbers = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
     if others:
         times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
         said = "" if ranking.decided else f", within {verdicts.MARGIN:.0%}" if ranking.equal else ", undecided"
-        found.append((times, f"the img/s of {texts.who(others[0])} on {at}{said}"))
+        numbers.append((times, f"the img/s of {texts.who(others[0])} on {at}{said}"))
     if race.scales:
         top = race.scales.best
         share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
-        found.append((percent(top.point.efficiency, None, 1), share))
-    if not math.isnan(best.node_hours):
-        found.append((f"{best.node_hours:.3g} node-hours", f"for a million images: {texts.who(best)} on {at}"))
-    return found[:3]
+        numbers.append((percent(top.point.efficiency, None, 1), share))
+    return numbers
 
 
 def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> list[str]:
@@ -200,19 +185,12 @@ def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> li
     return list(dict.fromkeys([*(efficiency or first("throughput")), *(model or first("throughput"))]))
 
 
-def _slower(histories: Sequence[Figure], completed: Sequence[Result]) -> Section:
-    """Changes of level to less, those of the year before the latest run first."""
-    links: dict[str, list[Link]] = defaultdict(list)  # the latest first
-    latest = max((run.started for run in completed), default="")
-    for time, word, figure in run_figures.slower(histories):
-        facets = figure.series[0].facets
-        assert facets
-        recent = time > f"{int(latest[:4]) - 1}{latest[4:]}"
-        kind = "In the last 12 months" if recent else "Before"
-        text = f"{time[:10]}: {word}, {figure.choice}"
-        links[kind].append(Link(text, "history", figure.name, facets))
-    words = [] if links or not histories else ["Nothing that was measured often enough got slower."]
-    return Section("slower", "What got slower", words, links=links)
+def _slower(histories: Sequence[Figure]) -> Section:
+    """Changes of level to less, the latest first."""
+    drops = [(time, word, figure) for figure in histories for time, word in figure.marks if word.startswith("-")]
+    drops.sort(key=lambda drop: drop[0], reverse=True)
+    links = [PageLink(f"{time[:10]}: {word}, {figure.choice}", figure) for time, word, figure in drops]
+    return Section("slower", "What got slower", links=links)
 
 
 def _verdict(verdict: verdicts.Verdict) -> Section:

@@ -11,14 +11,12 @@ from harness.analysis.fastest import Race
 from harness.analysis.scaling import Configuration, CurvePoint, Overhead
 from harness.core.text import plural
 from harness.report.page.figures import (
-    DATA,
     SHADES,
     Axis,
     Figure,
     Series,
     Spot,
     Style,
-    count_ticks,
     decade_ticks,
     interval,
     measured_ticks,
@@ -55,48 +53,6 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
                 series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets))
         figures.append(replace(_figure(slug(title), title, panel, throughput_axis(series), series), views=True))
     return figures
-
-
-def speedups(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
-    """Speedup against workers on linear axes, as the 2017 report has it, over the base of the efficiencies' figure."""
-    figures = []
-    for figure in efficiencies(lines, races):
-        if "relative" not in figure.y.name:
-            continue  # all that is known is published efficiencies
-        series = []
-        for each in figure.series:
-            y, low, high = each.heights() * each.column("x")
-            ends = zip(each.spots, y.tolist(), low.tolist(), high.tolist(), strict=True)
-            spots = [spot._replace(y=value, low=bottom, high=top) for spot, value, bottom, top in ends]
-            series.append(replace(each, spots=spots))
-        workers = [0, *(size for each in series for size in each.column("x"))]
-        x = Axis("workers", "linear", count_ticks(workers))
-        name = figure.y.name.replace("scaling efficiency", "speedup")
-        y_axis = Axis(name, "linear", from_zero=True, most=1.25 * max(workers))
-        name, title = (text.replace("efficiency", "speedup") for text in (figure.name, figure.title))
-        figures.append(replace(figure, name=name, title=title.replace("Scaling s", "S"), x=x, y=y_axis, series=series))
-    return figures
-
-
-def both_data(lines: Sequence[Line]) -> list[Figure]:
-    """img/s with synthetic data and with image files on one axis, as the 2017 report has it, a figure for each model."""
-    by_model: dict[str, list[Series]] = defaultdict(list)
-    for real, its in overheads(lines):
-        for data, dash in (("synthetic", "solid"), ("real", "dash")):
-            points = [each.synthetic if data == "synthetic" else each.real for each in its]
-            spots = [_spot(real, p, p.img_per_s, p.interval, (DATA[data], *real.hover(p))) for p in points]
-            style = replace(real.style, dash=dash)
-            facets = real.facets._replace(data=(data,)) if data == "synthetic" else real.facets
-            name = f"{real.name}, {DATA[data]}"
-            by_model[real.facets.model[0]].append(Series(name, "curve", spots, style, facets, real.system))
-    return [
-        replace(
-            _figure("synthetic-and-files", "Synthetic data and image files", (model,), throughput_axis(series), series),
-            choice=f"{model}, img/s with both",
-            views=True,
-        )
-        for model, series in sorted(by_model.items())
-    ]
 
 
 def efficiencies(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
@@ -163,30 +119,21 @@ def io_overhead(lines: Sequence[Line]) -> list[Figure]:
     """What reading image files costs, in shares of the throughput with synthetic data, a figure for each model."""
     by_model = defaultdict(list)
     for line, its in overheads(lines):
-        spots = [_spot(line, each.real, each.overhead, each.interval, _of_overhead(line, each)) for each in its]
+        spots = []
+        for each in its:
+            name, *facts = line.hover(each.real)
+            cost = f"overhead {each.overhead:.1%}{interval(each.interval, percent=True)}"
+            spots.append(_spot(line, each.real, each.overhead, each.interval, (name, cost, *facts)))
         by_model[line.facets.model].append(_curve(line, spots))
     y = Axis("I/O overhead", "linear", percent=True, from_zero=True)
     note = "(synthetic − real) / synthetic img/s, as in the 2017 report. Below zero, files were faster."
-    drawn = [_figure("io-overhead", "I/O overhead", model, y, by_model[model], note) for model in sorted(by_model)]
-    return [replace(figure, choice=f"{figure.choice}, overhead") for figure in drawn]
+    return [_figure("io-overhead", "I/O overhead", model, y, by_model[model], note) for model in sorted(by_model)]
 
 
 def overheads(lines: Sequence[Line]) -> list[tuple[Line, list[Overhead]]]:
     """The I/O overheads of each line on real data that has a counterpart on synthetic data."""
     by_curve = {id(line.curve): line for line in lines}
     return [(by_curve[id(curve)], its) for curve, its in scaling.io_overheads([line.curve for line in lines])]
-
-
-def _of_overhead(line: Line, overhead: Overhead) -> tuple[str, ...]:
-    lines = [
-        f"{line.name}, {overhead.workers:,} workers, {line.system}",
-        f"overhead {overhead.overhead:.1%}{interval(overhead.interval, percent=True)}",
-    ]
-    for name, point in (("synthetic data", overhead.synthetic), ("image files", overhead.real)):
-        text = f"{name}: {throughput(point.img_per_s)} img/s{interval(point.interval)}"
-        lines.append(", ".join(filter(None, [text, line.tuned(point.best)])))
-        lines += line.origin(point.best)
-    return tuple(lines)
 
 
 def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:

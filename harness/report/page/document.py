@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import writing
-from harness.files import write_atomically
 from harness.report.page import plotly
 from harness.report.page.figures import DARK, LIGHT, Facets, Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-Cell = str | int | float | None
-Row = tuple[Facets | list[Facets] | None, Sequence[Cell]]
+PageCell = str | int | float | None
+PageRow = tuple[Facets | list[Facets] | None, Sequence[PageCell]]
 SHOWN_LEFT_OUT = 100
 # Columns that do not hold text but numbers (dates: ISO text), None where there is none, by their names. The ends of an
 # interval are of the kind of the column before them.
@@ -43,7 +41,7 @@ class PageTable:
     name: str
     title: str
     columns: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[PageRow]
     note: str = ""
     folded: bool = False
 
@@ -62,13 +60,11 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Link:
-    """A text that leads to a figure of another section."""
+class PageLink:
+    """A text that leads to a figure of the section of histories."""
 
     text: str
-    section: str
-    figure: str
-    facets: Facets
+    figure: Figure
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class Section:
     answer: str = ""
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
-    links: Mapping[str, Sequence[Link]] = field(default_factory=dict)
+    links: Sequence[PageLink] = ()
 
 
 @dataclass(frozen=True)
@@ -124,12 +120,6 @@ def render(page: Page, base: str = ".") -> str:
     )
 
 
-def write(text: str, path: Path) -> None:
-    """Write the page, whole or not at all. Raises InvalidInput where that cannot be."""
-    with writing(path):
-        write_atomically(path, text)
-
-
 def data(page: Page) -> dict[str, object]:
     """What the page's script works on. Facets are told once; everything else refers to them by number."""
     numbers: dict[Facets, int] = {}
@@ -151,9 +141,7 @@ def data(page: Page) -> dict[str, object]:
         },
         "tables": {table.name: _columns(table, number) for section in page.sections for table in section.tables},
         "answers": [number(each.facets) for section in page.sections for each in section.answers],
-        "links": [
-            number(each.facets) for section in page.sections for links in section.links.values() for each in links
-        ],
+        "links": [number(link.figure.series[0].facets) for section in page.sections for link in section.links],
         "sets": list(numbers),
         "themes": {"light": LIGHT, "dark": DARK},
     }

@@ -13,10 +13,9 @@ import numpy as np
 
 from harness.results.result import Result
 
-# A curve; the line that a curve would follow without any loss; bars from low to high; single points that stand out; a line
-# without points; the area from low to high; columns on low, or on nothing, up to y. In a legend one ideal line stands for
-# all, and so does one band.
-Kind = Literal["curve", "ideal", "spread", "accent", "line", "band", "column"]
+# A curve; the line that a curve would follow without any loss; single points; a line without points; the area from low to
+# high; columns on low, or on nothing, up to y. In a legend one ideal line stands for all, and so does one band.
+Kind = Literal["curve", "ideal", "accent", "line", "band", "column"]
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
 COLUMN = 0.85  # thickness of columns, which are 1 apart
@@ -26,9 +25,9 @@ DATA = {"synthetic": "synthetic data", "real": "image files"}
 
 # Any two of c0 to c9 and grey, and any two of s0 to s7, differ by a ΔE of at least 10 (CIEDE2000) to people with full
 # colour vision, to full deuteranopes and to full protanopes, as the matrices of Machado, Oliveira and Fernandes (2009)
-# simulate them. Tests hold that, and the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines. The colours were searched
-# for from those of Okabe and Ito (2008), which are made for areas on white, as the nearest ones that comply; c8 is a blue
-# and c9 a brown that are far from them all.
+# simulate them. Tests hold their distances, and the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines. The colours were
+# searched for from those of Okabe and Ito (2008), which are made for areas on white, as the nearest ones that comply; c8 is
+# a blue and c9 a brown that are far from them all.
 MARK = "c3"  # of vertical lines at times, and the words on them
 COLOURS = 10  # c0 to c9, for what has no order; grey is for ideal lines and remainders
 SHADES = 8  # s0 to s7, for what grows
@@ -65,8 +64,9 @@ class Facets(NamedTuple):
 
     @classmethod
     def of_runs(cls, *runs: Result) -> "Facets":
-        """A kernel states no model and no data."""
-        return cls(*(tuple(sorted({str(getattr(run, name)) for run in runs})) for name in cls._fields))
+        """A kernel is chosen by its name in place of a model, and has no data."""
+        rows = [{**vars(run), "model": run.kernel, "data": "none"} if run.kernel else vars(run) for run in runs]
+        return cls.of(*rows)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Spot(NamedTuple):
 class Series:
     """Points drawn alike. Columns stand at whole numbers, one apart.
 
-    A series without ``facets`` is shown with whatever else is. ``width`` is that of bars of a ``spread``, in points.
+    A series without ``facets`` is shown with whatever else is.
     """
 
     name: str
@@ -133,7 +133,6 @@ class Series:
     style: Style
     facets: Facets | None = None
     group: str = ""
-    width: float = 1.0
 
     def column(self, name: str) -> tuple[Any, ...]:
         return tuple(getattr(spot, name) for spot in self.spots)

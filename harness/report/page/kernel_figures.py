@@ -1,7 +1,5 @@
 """Figures of kernels, one each: bandwidth of the bus over message size; Gflop/s of what computes over nodes or N."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -22,7 +22,6 @@ text = partial(html.escape, quote=False)  # as Plotly shows it literally
 
 def layout(figure: Figure) -> dict[str, object]:
     """Axes, ticks and marks of ``figure``; fonts and sizes are the page's."""
-    kinds = {series.kind for series in figure.series}
     line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper"}
     line |= {"line": {"color": f"@{MARK}", "width": 1.5, "dash": "dash"}}
     label = {"y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"color": f"@{MARK}"}}
@@ -31,8 +30,6 @@ def layout(figure: Figure) -> dict[str, object]:
         "xaxis": _axis(figure.x),
         "yaxis": _axis(figure.y),
         "barmode": "overlay",
-        # Points of bars are as small as bars are thin; the legend shows them in one size.
-        "legend": {"itemsizing": "constant"} if "spread" in kinds else {},
         "shapes": [{"x0": x, "x1": x, **line} for x, _ in figure.marks],
         "annotations": [{"x": x, "text": text(word), **label} for x, word in figure.marks],
     }
@@ -66,6 +63,7 @@ def trace(series: Series) -> dict[str, object]:
     style, colour = series.style, f"@{series.style.colour}"
     bars = {"type": "data", "symmetric": False, "color": colour}
     bars |= {"array": numbers(high - y), "arrayminus": numbers(y - low)}
+    intervals = {} if np.isnan(low).all() else {"error_y": bars | {"thickness": 1.3, "width": 4}}
     line = {"color": colour, "width": 1.4 if style.hollow else 2, "dash": style.dash}
     shape = style.marker + "-open" * style.hollow
     marker = {"color": colour, "symbol": shape, "size": SMALL if series.kind == "accent" else SIZE}
@@ -78,13 +76,8 @@ def trace(series: Series) -> dict[str, object]:
         case "ideal":
             line = {"color": "@grey", "width": 1, "dash": "dash"}
             return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
-        case "spread":
-            # The bars need a point, which is as wide as they are; the legend shows it.
-            point = {"color": colour, "symbol": "line-ns", "size": 1, "line": {"color": colour, "width": series.width}}
-            bars |= {"thickness": series.width, "width": 0}
-            return made | {"mode": "markers", "marker": point, "error_y": bars}
         case "accent":
-            return made | {"mode": "markers", "marker": marker}
+            return made | {"mode": "markers", "marker": marker} | intervals
         case "line":
             return made | {"mode": "lines", "line": line}
         case "band":
@@ -95,7 +88,6 @@ def trace(series: Series) -> dict[str, object]:
             base = np.nan_to_num(low)
             standing = {"base": numbers(base), "y": numbers(y - base), "width": COLUMN}
             return made | {"type": "bar", "marker": {"color": colour}} | standing
-    intervals = {} if np.isnan(low).all() else {"error_y": bars | {"thickness": 1.3, "width": 4}}
     return made | {"mode": "lines+markers", "line": line, "marker": marker} | intervals
 
 

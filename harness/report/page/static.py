@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
 MM = 1 / 25.4  # in inches
 WIDTH_MM = 183.0  # a text block's width, or two columns
-NARROWEST_MM = 60.0
 # Around the axes, in mm: room for the labels on the left, at the right, below, and above, which is the same in all figures.
 LEFT, RIGHT, BELOW, ABOVE = 17.0, 3.0, 10.0, 5.0
 SHAPE = 0.6  # of the axes: height over width
 POINTS = 8  # size of text; 7 in legends and on narrow figures
 NARROW_MM = 120.0
 ENTRY_MM = 3.6  # of a legend, a line
-LABEL = 9  # letters in a line of a tick's label
 LETTER_MM, KEY_MM = 1.32, 13.0  # of a legend's text, and of what stands before it
 DPI = 300
 _SHAPES = "square diamond pentagon circle star hexagon cross x triangle-up triangle-down triangle-left triangle-right"
@@ -81,6 +79,8 @@ def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str], width
 
 def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
     """Draw ``figure`` into ``axes``, with a legend below them: systems above their curves, ideal lines once, last."""
+    from matplotlib.dates import ConciseDateFormatter
+
     handles = [(series, _series(series, axes)) for series in figure.series]
     for time, word in figure.marks:
         axes.axvline(_across(time), color=LIGHT[MARK], linewidth=1, linestyle="--")
@@ -95,8 +95,7 @@ def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
     letters = int(SHAPE * (width_mm - LEFT - RIGHT) / LETTER_MM)
     axes.set(xlabel=figure.x.title, ylabel=textwrap.fill(figure.y.title, letters))
     if figure.x.scale == "date":
-        for label in axes.get_xticklabels():
-            label.set(rotation=30, ha="right")
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))
     _legend(handles, axes, width_mm)
 
 
@@ -173,8 +172,6 @@ def _series(series: Series, axes: Axes) -> object:
         case "column":
             base = np.nan_to_num(low)
             return axes.bar(x, y - base, bottom=base, width=COLUMN, color=colour)
-        case "spread":
-            return axes.errorbar(x, y, bars, fmt="none", ecolor=colour, elinewidth=series.width * 0.75)
     accent = series.kind == "accent"
     markers: Any = {"marker": MARKERS[style.marker], "markersize": 3.5 if accent else 5, "markeredgewidth": 0.9}
     markers["markerfacecolor"] = "white" if style.hollow else colour
@@ -196,7 +193,7 @@ def _axis(axis: Axis, drawn: Any, set_scale: Any) -> None:
     if axis.ticks:
         low, high = drawn.get_view_interval()
         inside = {value: label for value, label in axis.ticks if low <= value <= high}
-        drawn.set_ticks(list(inside), [textwrap.fill(label, LABEL) for label in inside.values()])
+        drawn.set_ticks(list(inside), list(inside.values()))
     elif axis.percent:
         drawn.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif axis.scale != "date":

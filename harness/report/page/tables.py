@@ -15,7 +15,7 @@ from harness.core.text import plural
 from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
 from harness.records.measurement import Record
-from harness.report.page.document import Cell, PageTable, Row
+from harness.report.page.document import PageCell, PageRow, PageTable
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 from harness.report.page.modelled import MOST_FITTED, Explained
@@ -23,24 +23,22 @@ from harness.report.text.kernel_table import UNITS
 from harness.report.text.verdict import contender, mark
 from harness.results.result import Result
 
-LISTED_RUNS = 20_000  # a page that holds more opens slowly
-
 CI = ("95 % CI from", "to")
 WHERE = ("system", "model", "data")
 
 
-def _where(line: Line) -> tuple[Cell, ...]:
+def _where(line: Line) -> tuple[PageCell, ...]:
     return (line.system, *line.panel)
 
 
-def _numbers(value: float, ends: Interval | None) -> tuple[Cell, ...]:
+def _numbers(value: float, ends: Interval | None) -> tuple[PageCell, ...]:
     return value, *(ends or (None, None))
 
 
 def points(lines: Sequence[Line]) -> PageTable:
     columns = ["backend", "workers", "img/s", *CI, "efficiency", *CI, "relative to", "configuration", "best of"]
     columns += ["repeats", "jobs", "nodes", "runs", "scaling", *WHERE, "date", "run or source"]
-    rows: list[Row] = []
+    rows: list[PageRow] = []
     for line in lines:
         for point in line.curve.points:
             best = point.best
@@ -67,7 +65,7 @@ def points(lines: Sequence[Line]) -> PageTable:
 
 def ps_search(lines: Sequence[Line]) -> PageTable:
     """Every configuration with parameter servers at the sizes where several were tried."""
-    rows: list[Row] = []
+    rows: list[PageRow] = []
     for line in lines:
         for point in line.curve.points if line.curve.scaling == "weak" else ():
             if len(point.tried) < 2 or not any(each.ps for each in point.tried):
@@ -85,7 +83,7 @@ def ps_search(lines: Sequence[Line]) -> PageTable:
 
 
 def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> PageTable:
-    rows: list[Row] = []
+    rows: list[PageRow] = []
     for line, overheads in pairs:
         for each in overheads:
             both = each.synthetic.img_per_s, each.real.img_per_s
@@ -108,7 +106,7 @@ _IDENTITY = ("framework", "transport", "mpi", "system", "model", "data")
 def without_number(runs: Sequence[Result]) -> PageTable:
     failed = [run for run in runs if not run.completed]
     columns = ("backend", "reason", "status", "workers", "ps", "started", *_IDENTITY, "source")
-    return _latest("without-number", "Runs without a number", failed, columns)
+    return _of_runs("without-number", "Runs without a number", failed, columns)
 
 
 def all_runs(runs: Sequence[Result]) -> PageTable:
@@ -116,35 +114,33 @@ def all_runs(runs: Sequence[Result]) -> PageTable:
         *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", "throttled", "note", *_IDENTITY),
         *("origin", "batch_size", "software", "source"),
     )
-    return _latest("runs", "All runs", runs, columns, folded=True)
+    return _of_runs("runs", "All runs", runs, columns, folded=True)
 
 
 def energy(runs: Sequence[Result]) -> PageTable:
     """Runs whose energy was measured, with what it covers and what is left out of it."""
     measured = [run for run in runs if run.energy]
     columns = ("backend", "workers", "img_per_s", "joules", "energy", "energy_note", *_IDENTITY, "source")
-    return _latest("energy-runs", "Energy of runs", measured, columns)
+    return _of_runs("energy-runs", "Energy of runs", measured, columns)
 
 
-def _latest(name: str, title: str, runs: Sequence[Result], names: Sequence[str], folded: bool = False) -> PageTable:
-    note = f"The latest {LISTED_RUNS:,} of {len(runs):,} runs." if len(runs) > LISTED_RUNS else ""
-    rows: list[Row] = [
-        (Facets.of_runs(run), tuple(_cell(run, field) for field in names)) for run in runs[::-1][:LISTED_RUNS]
-    ]
-    return PageTable(name, title, [_LABELS.get(column, column) for column in names], rows, note, folded)
+def _of_runs(name: str, title: str, runs: Sequence[Result], names: Sequence[str], folded: bool = False) -> PageTable:
+    """A row for each run, the latest first."""
+    rows: list[PageRow] = [(Facets.of_runs(run), tuple(_cell(run, field) for field in names)) for run in runs[::-1]]
+    return PageTable(name, title, [_LABELS.get(column, column) for column in names], rows, folded=folded)
 
 
-def _cell(run: Result, field: str) -> Cell:
+def _cell(run: Result, field: str) -> PageCell:
     if field == "note" and not run.measured:  # a publication's is with its point
         return ""
-    value: Cell = getattr(run, field)
+    value: PageCell = getattr(run, field)
     return None if field == "ps" and not value else value
 
 
 def kernels(runs: Sequence[Result]) -> PageTable:
     """What kernels were measured to do, a row for each size of each run, and one for each run without a number."""
     shown = with_efficiencies(runs)
-    rows: list[Row] = [(Facets.of_runs(run), _of_kernel(run, efficiency)) for run, efficiency in shown.items()]
+    rows: list[PageRow] = [(Facets.of_runs(run), _of_kernel(run, efficiency)) for run, efficiency in shown.items()]
     columns = (
         *("backend", "kernel", "nodes", "size", "rate", *CI, "unit", "bus GB/s", "p50, ms", "efficiency"),
         *("status", "framework", "transport", "mpi", "system", "started", "source"),
@@ -156,8 +152,8 @@ def kernels(runs: Sequence[Result]) -> PageTable:
     return PageTable("kernels", "Kernels", columns, rows, note)
 
 
-def _of_kernel(run: Result, efficiency: float) -> tuple[Cell, ...]:
-    figures: tuple[Cell, ...] = (None,) * 8
+def _of_kernel(run: Result, efficiency: float) -> tuple[PageCell, ...]:
+    figures: tuple[PageCell, ...] = (None,) * 8
     if run.completed:
         rate, half = run.rate / 1e9, run.ci95 / 1e9
         ends = (None, None) if math.isnan(half) else (rate - half, rate + half)
@@ -169,7 +165,7 @@ def _of_kernel(run: Result, efficiency: float) -> tuple[Cell, ...]:
 
 def fits(groups: Sequence[Explained]) -> PageTable:
     """How close the scaling model comes to what was measured, for each fitted group and backend."""
-    rows: list[Row] = []
+    rows: list[PageRow] = []
     for group in groups:
         fit, key = group.fit, group.fit.group.key
         pairs = list(zip(fit.errors, informative(fit.group.observations), strict=True))
@@ -194,7 +190,7 @@ def fits(groups: Sequence[Explained]) -> PageTable:
 
 def comparison(verdict: Verdict) -> PageTable:
     """Each toolkit beside the best of the parameter servers, at every size that both have."""
-    rows: list[Row] = []
+    rows: list[PageRow] = []
     for compared in (*verdict.comparisons, *verdict.controls):
         facets = compared.facets
         for size in compared.sizes:

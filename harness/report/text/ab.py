@@ -23,8 +23,8 @@ def sides(a: str, b: str) -> str:
     return "\n".join(f"{name}  {text or 'as given'}" for name, text in (("A", a), ("B", b)))
 
 
-def power(noises: Mapping[int, Noise], spec: RunSpec, difference: float, repeats: int, runs: str = "") -> str:
-    """How many repeats of each side show the ``difference``, and how likely ``repeats`` do; by default from earlier runs.
+def power(noises: Mapping[int, Noise], spec: RunSpec, difference: float, repeats: int) -> str:
+    """How many repeats of each side show the ``difference``, and how likely ``repeats`` do, by earlier runs.
 
     Of several sizes of a kernel: of the one that varies least from repeat to repeat, and of the one that varies most.
     """
@@ -39,13 +39,9 @@ def power(noises: Mapping[int, Noise], spec: RunSpec, difference: float, repeats
             f"repeats: {f'at {size_text(kernel_of(spec), size)} ' if spec.kernel else ''}"
             f"a difference of {_share(difference)} is shown with {_share(POWER)} power by {_of_each(needed)}; "
             f"--repeats {repeats} shows it with {_share(there)} "
-            f"(noise {_share(noise.deviation)}, from {plural(noise.repeats, 'repeat')} of {runs or earlier})"
+            f"(noise {_share(noise.deviation)}, from {plural(noise.repeats, 'repeat')} of {earlier})"
         )
     return "\n".join(lines)
-
-
-def unknown(folder: Path, pilot: int) -> str:
-    return f"repeats: {folder} has no earlier run of this, so the first {pilot} of each side say how many it takes"
 
 
 def verdicts(found: Mapping[int, PairedVerdict], spec: RunSpec) -> str:
@@ -82,6 +78,10 @@ def _unit(found: PairedVerdict) -> str:
 
 def _answer(found: PairedVerdict) -> str:
     change = f"{100 * (found.ratio - 1):+.1f} % {interval(_changes(found), 1, 100)}".replace("-", "−")
+    if not found.scatters:
+        return (
+            f"undecided: B differs from A by {change} in all pairs; what does not scatter is rounded, or not measured"
+        )
     if found.answer == "undecided":
         needed, units = _of_each(found.units), "jobs" if found.jobs > 1 else "repeats"
         return f"undecided: B differs from A by {change}; {units} to decide it, if this and the noise stay: {needed}"

@@ -1,6 +1,5 @@
 """Who is fastest, who scales best, and what would decide it: in sentences, and as a table."""
 
-import math
 import re
 from collections.abc import Sequence
 
@@ -17,7 +16,6 @@ _SPEEDS = (
     "way of distributing",
     "img/s",
     "the fastest's / its img/s",
-    "node-hours per million images",
     "best of",
 )
 _EFFICIENCIES = ("way of distributing", "scaling efficiency", "the best's / its efficiency")
@@ -38,12 +36,15 @@ def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     race = races[0]
     if not race.contested:
         only = race.sizes[-1]
-        figures = [f"{rate(only.best)} img/s", _cost(only.best)]
-        found = ", ".join(filter(None, figures))
-        return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found} on {size(only)}."]
+        found = f"{rate(only.best)} img/s on {size(only)}"
+        return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found}."]
     *smaller, fastest = race.contested
     scales = race.scales
     said = [f"{where(race)} {_faster(fastest)}"]
+    if fastest.p is None and race.facets["origin"] == "published":
+        chance = verdicts.by_chance(fastest.standings[1].ratio, 2, verdict)
+        said.append(f"{chance[0].upper()}{chance[1:]}.")
+    said += [f"{each}." for each in verdicts.alternatives(one.point for one in fastest.standings)]
     if smaller:
         shown = "; ".join(map(_briefly, smaller[: -1 - SMALLER : -1]))
         more = f"; {len(smaller) - SMALLER} more" if len(smaller) > SMALLER else ""
@@ -73,16 +74,16 @@ def headline(races: Sequence[Race], verdict: Verdict) -> str:
     return prose("\n".join([*answer(races, verdict), *more]))
 
 
-def text(races: Sequence[Race], verdict: Verdict, details: bool = True) -> str:
-    """The answer, a table for each race in which something can be compared, or else for the first one, and the
-    ``details`` of how toolkits compare with parameter servers.
+def text(races: Sequence[Race], verdict: Verdict) -> str:
+    """The answer, a table for each race in which something can be compared, or else for the first one, and the details of
+    how toolkits compare with parameter servers.
     """
-    sentences, compared = answer(races, verdict), verdicts.details(verdict) if details else []
+    sentences, compared = answer(races, verdict), verdicts.details(verdict)
     parts = [prose("\n".join(sentences))]
     for race in [race for race in races if race.contested] or races[:1]:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
         parts.append(prose(f"{where(race)}:" + (f" runs differ in {varying}" if varying else "")))
-        parts += [table([_SPEEDS, *_speeds(race)], right={2, 3, 4, 5})]
+        parts += [table([_SPEEDS, *_speeds(race)], right={2, 3, 4})]
         if race.scales:
             parts += [
                 f"On {size(race.scales)} relative to {race.scales.base}:",
@@ -99,8 +100,7 @@ def text(races: Sequence[Race], verdict: Verdict, details: bool = True) -> str:
 def _faster(ranking: Ranking) -> str:
     best, second = ranking.standings[:2]
     rates = f"{rate(best)} against {rate(second)} img/s"
-    hours = "" if math.isnan(best.node_hours) else f"; {_hours(best)} against {_cost(second)}"
-    lead, on = f"{ratio(second.ratio)} the img/s of {_short(ranking)[1]} ({rates}{hours})", size(ranking)
+    lead, on = f"{ratio(second.ratio)} the img/s of {_short(ranking)[1]} ({rates})", size(ranking)
     return _sentence(ranking, f"is fastest on {on}", f"was fastest on {on}", f"are equally fast on {on}", f"has {lead}")
 
 
@@ -115,7 +115,7 @@ def _kept(ranking: Ranking) -> str:
 
 def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> str:
     """What is claimed: that the best ``does`` or ``did`` something, or that several are ``alike``; and its ``lead``."""
-    names, of = _contending(ranking), unit(ranking.unit, ranking.best.facets["device"])
+    names, of = _contending(ranking), unit(ranking.unit, ranking.best.facets)
     if ranking.decided:
         return f"{names[0]} {does}: it {lead}, {of}."
     if ranking.equal:
@@ -185,14 +185,6 @@ def rate(one: Standing) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _hours(one: Standing) -> str:
-    return "" if math.isnan(one.node_hours) else f"{one.node_hours:.3g}"
-
-
-def _cost(one: Standing) -> str:
-    return "" if math.isnan(one.node_hours) else f"{_hours(one)} node-hours per million images"
-
-
 # --- the tables -----------------------------------------------------------------------------------
 
 
@@ -203,7 +195,6 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
             who(one) + (f", {one.point.best.ps} ps" if one.point.best.ps > 1 else ""),
             f"{one.point.img_per_s:.2f}",
             ratio(one.ratio) if number else _sureness(ranking),
-            _hours(one),
             str(len(one.point.tried)),
         )
         for ranking in race.sizes

@@ -1,7 +1,5 @@
 """What was found about kernels in many runs: a table, and its points for scripts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -12,6 +10,7 @@ from harness.analysis.strong import with_efficiencies
 from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
+from harness.report.text.runs import reasons
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
 from harness.results.result import Result, varied_options
 
@@ -50,7 +49,7 @@ def table_of(results: Sequence[Result], baseline: int | None = None) -> Table:
         *(_column(heading, [cells[heading] for cells in figures]) for heading in _HEADINGS),
         Column("tag", [run.tag for run in runs], optional=True),
         Column("configuration", _configurations(runs)),
-        Column("reason", [run.reason.split("\n")[0] for run in runs], clamped=True, optional=True),
+        Column("reason", *reasons(runs), optional=True),
     ]
     always = {"kernel", "backend", "nodes", *_HEADINGS[:3]}
     return Table([column for column in columns if column.heading in always or any(column.cells)])

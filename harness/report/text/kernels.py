@@ -1,7 +1,5 @@
 """What was found about kernels: one over a transport, by size, or several transports beside each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -10,6 +10,8 @@ from harness.records.launch import LaunchRecord, moved
 from harness.running.run import Run
 from harness.worker.agent import seating
 
+SHOWN = 5  # processes of each role in a dry run
+
 
 def processes(run: Run) -> list[dict[str, Any]]:
     """Each process of a launch with its host, role, arguments and the variables that tell it its place.
@@ -35,8 +37,8 @@ def assignments(environment: Mapping[str, str], left_out: Container[str] = ()) -
     return shlex.join(f"{name}={value}" for name, value in environment.items() if name not in left_out)
 
 
-def plan(run: Run, most: int | None) -> str:
-    """The processes for people, ``most`` of each role or all; what all have in their environment is said once."""
+def plan(run: Run) -> str:
+    """The processes for people, ``SHOWN`` of each role; what all have in their environment is said once."""
     started = processes(run)
     common, in_common = common_environment([each["env"] for each in started])
     folders = [f"run directory: {run.folder}", f"folder of every process: {run.plan.details['folder']}"]
@@ -44,11 +46,11 @@ def plan(run: Run, most: int | None) -> str:
     shown: Counter[str] = Counter()
     for process in started:
         shown[process["role"]] += 1
-        if most is None or shown[process["role"]] <= most:
+        if shown[process["role"]] <= SHOWN:
             what = f"{process['role']} {process['rank']} on {process['host']}: {shlex.join(process['argv'])}"
             lines += ["", what, f"    {assignments(process['env'], common)}"]
-    more = [f"{count - most:,} more of {role}" for role, count in shown.items() if most is not None and count > most]
-    return "\n".join([*lines, *(["", f"{listed(more)}, shown with --all"] if more else [])])
+    more = [f"{count - SHOWN:,} more of {role}" for role, count in shown.items() if count > SHOWN]
+    return "\n".join([*lines, *(["", f"{listed(more)}, in --json"] if more else [])])
 
 
 def summary(record: LaunchRecord, path: object) -> str:

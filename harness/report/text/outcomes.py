@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.analysis.evidence import IoOverhead, input_wait, server_traffic
+from harness.analysis.evidence import input_wait, server_traffic
 from harness.core.statistics import Summary
 from harness.core.text import duration, plural
 from harness.records.energy import Energy, Used
@@ -16,7 +16,7 @@ from harness.records.measurement import Record
 from harness.records.record import AnyRank
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.pairs import preflight
-from harness.report.text.plans import counts, describe, equal_terms
+from harness.report.text.plans import counts, describe
 from harness.report.text.table import table
 from harness.results.result import of_kernel, of_training, with_libraries
 from harness.running.kinds import training_of
@@ -130,23 +130,6 @@ def clocks(parts: Sequence[tuple[str, Sequence[AnyRank]]], width: int = 10) -> l
     return lines
 
 
-def io_overhead(cost: IoOverhead, synthetic: Record, path: Path) -> str:
-    """What real images cost beside synthetic ones, and why; the summary of the real run follows it."""
-    assert synthetic.derived
-    interval = " (95 % interval {:.1%} to {:.1%})".format(*cost.interval) if cost.interval else ""
-    longer = f"  a step takes {cost.longer_s * 1e3:+.1f} ms with real images"
-    if cost.wait:
-        elsewhere_s = cost.longer_s - cost.wait.per_step_s
-        longer += (
-            f": {cost.wait.per_step_s * 1e3:.1f} ms waiting for them, {elsewhere_s * 1e3:+.1f} ms elsewhere "
-            f"(decoding takes processors, memory and network from the training)"
-        )
-    return (
-        f"I/O overhead {cost.overhead:.1%}{interval}: (synthetic − real) / synthetic, in img/s\n{longer}\n"
-        f"  synthetic  {_with_interval(synthetic.derived.img_per_s)} img/s, record {path}\nwith real images:"
-    )
-
-
 def training(record: TrainingRecord, path: Path) -> str:
     spec, schedule, last, reached = record.spec, training_of(record.spec), record.epochs[-1], record.reached
     falls = ", ".join(map(str, schedule.decay_epochs))
@@ -204,35 +187,12 @@ def runs(runs: Sequence[RunStatus]) -> str:
     in_jobs = any(each.run.submitted for each in runs)
     rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), *(["jobs"] if in_jobs else []), "")]
     for each in runs:
+        record, far = each.record, f"{each.done}/{each.run.planned()}"
+        state = record.status if record else each.state
         jobs = ", ".join(f"{job.id} {job.state}" for job in each.jobs)
-        name, state, far, result = _far(each)
-        rows.append((name, state, far, *([jobs] if in_jobs else []), result))
+        result = record.outcome if record and not record.problem else each.reason
+        rows.append((each.run.folder.name, state, far, *([jobs] if in_jobs else []), result))
     return table(rows, right={2})
-
-
-def run_lines(runs: Sequence[RunStatus]) -> list[str]:
-    """How far each run is, in a line of its own."""
-    lines = []
-    for each in runs:
-        name, state, far, result = _far(each)
-        lines.append("  ".join(filter(None, (name, state, f"{far} {each.run.UNIT}", result))))
-    return lines
-
-
-def _far(each: RunStatus) -> tuple[str, str, str, str]:
-    """A run's name, its state, how much of it is done, and what was found, or why nothing was."""
-    record, far = each.record, f"{each.done}/{each.run.planned()}"
-    result = record.outcome if record and not record.problem else each.reason
-    return each.run.folder.name, record.status if record else each.state, far, result
-
-
-def point_lines(points: Sequence[campaign.PointStatus]) -> list[str]:
-    """How far each point of a study is, in a line of its own."""
-    lines = []
-    for point in points:
-        far = f"{point.repeats}/{point.entry.spec['repeats']} repeats"
-        lines.append("  ".join(filter(None, (point.label, point.state, far, point.outcome))))
-    return lines
 
 
 def study(points: Sequence[campaign.PointStatus]) -> str:
@@ -245,9 +205,8 @@ def study(points: Sequence[campaign.PointStatus]) -> str:
         figures = point.record.derived.img_per_s if isinstance(point.record, Record) and point.record.derived else None
         throughput = f"{figures.mean:.2f}" if figures else ""
         interval = f"{figures.ci95:.2f}" if figures and figures.ci95 is not None else ""
-        best = f"best of {point.tried} numbers of parameter servers" if point.tried else ""
         gone = "" if point.in_file else "not in the file any more"
-        remarks = "; ".join(filter(None, (point.outcome if point.kernel else point.reason, best, gone)))
+        remarks = "; ".join(filter(None, (point.outcome if point.kernel else point.reason, gone)))
         jobs: dict[str, list[str]] = defaultdict(list)
         for job in point.jobs:
             jobs[job.state.lower()].append(job.id)
@@ -276,17 +235,13 @@ def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
     return text(kernel_table.table_of(with_libraries(results)))
 
 
-def measured(records: Sequence[Record]) -> str:
-    """The table of several runs that were measured in turn, and what is the same for all of them."""
-    return f"{comparison(records)}\n\n{equal_terms(records[0].spec)}"
-
-
 def comparison(records: Sequence[Record]) -> str:
     """Who was fastest, and the table of several runs, as ``harness table`` prints it of their records."""
     from harness.analysis.fastest import races  # here, as it needs NumPy
     from harness.analysis.verdict import verdict
     from harness.report.text import fastest
-    from harness.report.text.runs import runs
+    from harness.report.text.runs import table_of_runs
+    from harness.report.text.table import text
 
     results = with_libraries([of_training(record, record.id) for record in records])
-    return f"{fastest.headline(races(results), verdict(results))}\n\n{runs(results)}"
+    return f"{fastest.headline(races(results), verdict(results))}\n\n{text(table_of_runs(results))}"

@@ -1,7 +1,5 @@
 """What is slow against the others, and what all nodes do, for people."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from harness.records.pairs import CheckedPairs, Preflight

@@ -8,21 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import kernels
-from harness.core.backend import backend
 from harness.core.plan import Process
-from harness.core.spec import COMPOSED, SYNTHETIC, RunSpec
+from harness.core.spec import SYNTHETIC, RunSpec
 from harness.core.text import plural
-from harness.core.validation import option_name
 from harness.report.text import launches
+from harness.report.text.launches import SHOWN
 from harness.report.text.table import table
 from harness.running.run import Run
 
 if TYPE_CHECKING:
     from harness.running import campaign
-
-SHOWN = 5  # processes of each role in a dry run
-_TYPED = RunSpec.model_fields.keys() - COMPOSED
 
 
 def describe(spec: RunSpec) -> str:
@@ -39,15 +34,6 @@ def describe(spec: RunSpec) -> str:
     )
 
 
-def equal_terms(spec: RunSpec) -> str:
-    """What is the same for all runs of a comparison, in one line."""
-    return (
-        f"{spec.model}, {_data(spec)}, {spec.image_size} px, batch {spec.batch_size} per device, "
-        f"{spec.precision}, {_device(spec)}; "
-        f"{spec.warmup} warm-up and {spec.steps} measured steps, {plural(spec.repeats, 'repeat')} in fresh processes"
-    )
-
-
 def _device(spec: RunSpec) -> str:
     """``cpu``, or ``emulated:p100 (dilation 20, 0.1 of the bytes)``."""
     scale = f", {spec.bytes_scale:g} of the bytes" if spec.bytes_scale != 1 else ""
@@ -58,13 +44,13 @@ def _data(spec: RunSpec) -> str:
     return "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
 
 
-def plan(run: Run, everything: bool = False) -> str:
+def plan(run: Run) -> str:
     """A launch plan for people: commands and common environment once, then processes with what is their own.
 
-    Of each role ``SHOWN`` processes are listed, and the fullest servers, unless ``everything`` is wanted.
+    Of each role ``SHOWN`` processes are listed, and the fullest servers.
     """
     if run.spec.program:
-        return launches.plan(run, None if everything else SHOWN)
+        return launches.plan(run)
     launch = run.plan
     common, in_common = launches.common_environment([process.env for process in launch.processes])
     by_role: dict[str, list[Process]] = defaultdict(list)
@@ -84,21 +70,17 @@ def plan(run: Run, everything: bool = False) -> str:
     heading = f"{'index':>5}  {'role':6} {'rank':>4}  {'node':>4}  {'host':12} {'listens on':21}"
     lines += ["", f"{heading} environment of its own"]
     for role, processes in by_role.items():
-        for process in processes if everything else processes[:SHOWN]:
+        for process in processes[:SHOWN]:
             own = launches.assignments(process.env, common)
             where = f"{process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12}"
             listens = f"{process.address}:{process.port}"
             lines.append(f"{process.index:>5}  {where} {listens:21} {own}".rstrip())
-        lines += _more(len(processes), role, everything)
+        lines += _more(len(processes), role)
     if servers := launch.details.get("servers"):
-        which, shown = "each parameter server", servers
-        if len(servers) > SHOWN and not everything:
-            which = "the fullest parameter servers"
-            shown = sorted(servers, key=lambda server: server["bytes"], reverse=True)[:SHOWN]
-        lines += ["", f"parameters on {which}:"]
-        for each in shown:
+        lines += ["", "parameters on the fullest parameter servers:"]
+        for each in sorted(servers, key=lambda server: server["bytes"], reverse=True)[:SHOWN]:
             lines.append(f"{'ps':>9} {each['ps']:>4}  {each['bytes'] / 1e6:10.3f} MB in {each['pieces']} pieces")
-        lines += _more(len(servers), "ps", everything)
+        lines += _more(len(servers), "ps")
     return "\n".join(lines)
 
 
@@ -109,8 +91,8 @@ def _command(process: Process) -> str:
     return shlex.join([*words, "--repeat", "K"])
 
 
-def _more(count: int, role: str, everything: bool) -> list[str]:
-    return [] if everything or count <= SHOWN else [f"{'…':>5}  {role:6} {count - SHOWN:,} more, shown with --all"]
+def _more(count: int, role: str) -> list[str]:
+    return [] if count <= SHOWN else [f"{'…':>5}  {role:6} {count - SHOWN:,} more, in --json"]
 
 
 def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
@@ -120,49 +102,17 @@ def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
     return "\n".join([*lines, "harness status, harness collect and harness cancel take its run directories"])
 
 
-def study_plan(
-    points: Sequence[campaign.PointStatus], runs: Mapping[str, Run], queue: str, place: Sequence[str]
-) -> str:
+def study_plan(points: Sequence[campaign.PointStatus], runs: Mapping[str, Run], queue: str) -> str:
     """What a study would do: a line for each point, with the run of ``runs`` that is to measure it (by the point's id).
 
-    ``queue`` says how they are queued, if they are. ``place`` are the options of a command that runs there.
+    ``queue`` says how they are queued, if they are.
     """
     rows = []
     for point in points:
         run = runs.get(point.entry.id)
         sizes = (str(run.plan.nodes), str(len(run.plan.processes))) if run else ("", "")
         rows.append((point.label, point.state, *sizes))
-    parts = [table([("point", "state", "nodes", "processes"), *rows], right={2, 3}), counts(points) + queue]
-    if runs:
-        largest = max(runs, key=lambda point: len(runs[point].plan.processes))
-        (spec,) = (point.entry.spec for point in points if point.entry.id == largest)
-        in_full = RunSpec(**spec)
-        command = ["harness", *_what(in_full), *_options(in_full), *place, "--dry-run"]
-        parts.append(f"the largest in full: {shlex.join(command)}")
-    return "\n\n".join(parts)
-
-
-def _what(spec: RunSpec) -> list[str]:
-    """The command that measures ``spec``, with the sizes of a kernel."""
-    if spec.kernel is None:
-        return ["run"]
-    of = kernels.specification(spec.kernel.name)
-    sizes = [] if spec.kernel.sizes == of.usual else [of.option, ",".join(map(str, spec.kernel.sizes))]
-    return ["kernel", spec.kernel.name, *sizes]
-
-
-def _options(spec: RunSpec) -> list[str]:
-    """The options of a command line that say what ``spec`` says, without those that have their default or none."""
-    options = backend(spec.backend).options.model_fields
-    values = {name: (getattr(spec, name), info) for name, info in RunSpec.model_fields.items() if name in _TYPED}
-    values |= {name: (value, options[name]) for name, value in spec.options.items()}
-    words = []
-    for name, (value, info) in values.items():
-        if value is not None and value is not False and value != info.get_default():  # 0 is a value
-            written = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
-            written = "auto" if name == "warmup_steps" and spec.warmup_auto else written
-            words += [option_name(name), *([] if value is True else [written])]
-    return words
+    return f"{table([('point', 'state', 'nodes', 'processes'), *rows], right={2, 3})}\n\n{counts(points)}{queue}"
 
 
 def counts(points: Sequence[campaign.PointStatus]) -> str:

@@ -1,14 +1,9 @@
 """Predictions, fits and explanations as text for a terminal, and as JSON for scripts: in bytes, seconds and img/s."""
 
-import json
 from collections.abc import Sequence
 
-import numpy as np
-import pandas
-
-from harness.core.plain import plain
+from harness.core.plain import json_text
 from harness.core.text import plural
-from harness.prediction import forecast
 from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
 from harness.prediction.fitting import LEVEL, Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction
@@ -20,11 +15,6 @@ from harness.report.text.table import table
 
 Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of leaving one out
 _ACCURACY = ("MAPE", "worst", "at", "two lines")
-
-
-def as_json(document: object) -> str:
-    """The JSON of what ``plain`` makes of a document, in one line."""
-    return json.dumps(plain(document), allow_nan=False)
 
 
 def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
@@ -90,20 +80,7 @@ def _waits_for(prediction: Prediction, basis: Basis) -> str:
 
 def predictions_as_json(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
     document = {"backend": workload.backend, "model": workload.model, "warning": basis.warning or None}
-    return as_json(document | {"made_from": basis.made_from, "predictions": sizes})
-
-
-def rates_of_all(workload: Workload, basis: Basis, sizes: Sequence[int], for_scripts: bool) -> str:
-    """Img/s of every possible number of servers at every size: too many for intervals, so plain columns, or JSON."""
-    counts, steps = forecast.sweep(workload, basis, sizes)
-    rates = np.where(
-        np.isfinite(steps), np.asarray(sizes) * workload.devices_per_node * workload.batch_size / steps, np.nan
-    )
-    if for_scripts:
-        rows = [[float(f"{rate:.6g}") for rate in row] for row in rates]
-        return as_json({"nodes": sizes, "ps": counts, "img_per_s": rows, "made_from": basis.made_from})
-    table = pandas.DataFrame(rates.T, index=pandas.Index(sizes, name="nodes"), columns=pandas.Index(counts, name="ps"))
-    return table.stack().dropna().to_csv(header=["img_per_s"], float_format="%.6g")
+    return json_text(document | {"made_from": basis.made_from, "predictions": sizes})
 
 
 def explanation(explained: Explanation, measured: Measured | None = None) -> str:
@@ -127,7 +104,7 @@ def explanation_as_json(explained: Explanation, measured: Measured | None = None
         "explanation": sentences(explained),
         "made_from": explained.basis.made_from,
     }
-    return as_json(document | (vars(measured) if measured else {}))
+    return json_text(document | (vars(measured) if measured else {}))
 
 
 def _beside(measured: Measured, prediction: Prediction) -> list[str]:
@@ -206,11 +183,6 @@ def parameters(fit: Fit) -> list[str]:
         value, low, high = (f"{each * quantity.scale:.3g}" for each in ends)
         name, unit = quantity.name.replace("_", " "), f" {quantity.unit}" if quantity.unit else ""
         lines.append(f"{name}: {value}{unit} ({low} – {high}); {estimate.how}: {quantity.meaning}")
-    lines += [
-        f"only the sum is identified: {' + '.join(one.names)} = {seconds(one.value)} "
-        f"({seconds(one.low)} – {seconds(one.high)})"
-        for one in fit.sums
-    ]
     p = fit.parameters
     if all(one.relative for one in fit.group.observations):
         lines.append("only efficiencies were published: a single worker's step counts as 1 s in GB/s and ms")
@@ -235,7 +207,7 @@ def parameters(fit: Fit) -> list[str]:
 
 
 def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
-    return as_json({"fits": [_fit_as_json(*each) for each in fitted], "left_out": left_out})
+    return json_text({"fits": [_fit_as_json(*each) for each in fitted], "left_out": left_out})
 
 
 def _fit_as_json(fit: Fit, alone: Sequence[float], held: HeldOut | None) -> dict[str, object]:
@@ -254,7 +226,6 @@ def _fit_as_json(fit: Fit, alone: Sequence[float], held: HeldOut | None) -> dict
             each.quantity.name: vars(each) | {"quantity": each.quantity.meaning, "unit": each.quantity.si}
             for each in fit.estimates
         },
-        "sums": fit.sums,
         "forward_share": fit.problems[0].share.typical,
         "structures": [dict([problem.structure, ("probability", chance)]) for problem, chance in structures],
         "runs": _runs(runs, fit.errors),

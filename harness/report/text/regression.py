@@ -29,17 +29,19 @@ _DIFFERENCES = 12
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def terminal(comparison: ComparedResults, old: str, new: str, everything: bool = False) -> str:
+def terminal(comparison: ComparedResults, old: str, new: str) -> str:
     """For people: the verdict, the table (the worst first), what may explain it, what was not compared, the rule."""
     pairs = comparison.pairs
-    if not everything and len(pairs) > _LISTED:
+    if len(pairs) > _LISTED:
         pairs = tuple(pair for pair in pairs if pair.verdict != "no significant change")
     sides = f"  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"
     parts = [prose(f"{verdict(comparison)}\n\n{sides}")]
     if pairs:
         parts += map(text, _tables(pairs))
     if hidden := len(comparison.pairs) - len(pairs):
-        parts.append(f"and {plural(hidden, 'measurement')} without a significant change (--all shows them)")
+        parts.append(
+            f"and {plural(hidden, 'measurement')} without a significant change (--markdown and --json have them)"
+        )
     remarks = (prose("\n".join(lines)) for lines in _remarks(comparison) if lines)
     return "\n\n".join([*parts, *remarks, prose(rule(comparison))])
 
@@ -132,35 +134,6 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
     ElementTree.indent(root)
     document = _NOT_IN_XML.sub("\ufffd", ElementTree.tostring(root, encoding="unicode"))
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{document}\n'
-
-
-def github(comparison: ComparedResults) -> str:
-    """Workflow commands of GitHub Actions: an error for what fails, a warning for what could not be judged or compared.
-
-    GitHub shows 10 of each kind per step, so that the worst come first.
-    """
-    commands = [
-        ("error", f"{pair.label}: {pair.verdict}", "\n".join([_outcome(pair), *_details(pair, comparison.differences)]))
-        for pair in comparison.regressions
-    ]
-    commands += [("warning", f"{pair.label}: {pair.verdict}", _outcome(pair)) for pair in comparison.undecided]
-    commands += [
-        ("warning", f"{pair.label}: {pair.work.answer}", pair.work.text)
-        for pair in comparison.pairs
-        if pair.work and pair.work.answer in work.CHANGED
-    ]
-    commands += [("warning", f"{one.label}: not compared", first_line(one.why)) for one in comparison.unpaired]
-    commands.append(("notice", "harness regression", verdict(comparison)))
-
-    def escaped(words: str) -> str:
-        """As GitHub's own toolkit does it (actions/toolkit, packages/core/src/command.ts)."""
-        return words.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-    titles = (escaped(title).replace(":", "%3A").replace(",", "%2C") for _, title, _ in commands)
-    return "\n".join(
-        f"::{kind} title={title}::{escaped(message)}"
-        for title, (kind, _, message) in zip(titles, commands, strict=True)
-    )
 
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:

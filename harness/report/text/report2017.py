@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.analysis import scaling
 from harness.analysis.scaling import Curve, CurvePoint, Overhead
 from harness.core.text import interval, plural
+from harness.errors import InvalidInput
 from harness.report.text.runs import column_of, with_number
-from harness.report.text.table import NOTHING, Cell, Table, number_cell, share_cell, text
+from harness.report.text.table import NOTHING, Cell, Table, number_cell, share_cell
 from harness.results.result import Result
 
 _DATA = ("synthetic", "real")
@@ -18,17 +19,12 @@ _HEADINGS_2017 = (
 )
 
 
-def as_of_2017(results: Sequence[Result], baseline: int | None = None) -> str:
-    """``tables_of_2017`` as text."""
-    return "\n\n".join(map(text, tables_of_2017(results, baseline))) or "no run with a number and the usual training"
-
-
 def tables_of_2017(results: Sequence[Result], baseline: int | None = None) -> list[Table]:
     """The tables of the CSCS internship report of 2017, with 95 % confidence intervals where they are known.
 
     Parameter servers are one contender with two strategies, of which the better one is named, as it was in 2017. I/O
     overhead is (synthetic − real) / synthetic. Efficiency is relative to each curve's smallest number of workers, or to
-    ``baseline`` workers. Raises InvalidInput if no curve has that size.
+    ``baseline`` workers. Raises InvalidInput if no curve has that size, or there is none.
     """
     usual = [run for run in with_number(results, baseline) if not run.training]
     servers = [run for run in usual if run.family == "parameter_servers"]
@@ -48,6 +44,8 @@ def tables_of_2017(results: Sequence[Result], baseline: int | None = None) -> li
         synthetic = {data: curve for data, curve in group.items() if data == "synthetic"}
         pairs = [synthetic | {"real": curve} for data, curve in group.items() if data != "synthetic"]
         tables += [_table_of_2017(pair, overheads.get(id(pair.get("real")), {})) for pair in pairs or [synthetic]]
+    if not tables:
+        raise InvalidInput("no run with a number and the usual training")
     return tables
 
 

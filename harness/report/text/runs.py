@@ -13,12 +13,12 @@ from harness.analysis.fastest import on_common_bases, races
 from harness.analysis.scaling import Curve, CurvePoint, grouped
 from harness.core.plain import plain
 from harness.core.statistics import scaling_efficiency
-from harness.core.text import percent, plural
+from harness.core.text import minute, percent, plural
 from harness.errors import InvalidInput
-from harness.report.text.table import NOTHING, Cell, Column, Table, Value, dated, number_cell, text
+from harness.report.text.table import NOTHING, Cell, CellValue, Column, Table, dated, number_cell
 from harness.results.result import Result, varied_options
 
-STRAGGLER = 1.1  # a rank that takes so many times the median rank's time is worth a look
+REASON = 72  # characters
 _SHOWN = 20  # notes
 # What tells runs apart beside their backend and size, and how it is written: in rows where it differs, else above them.
 _PARTS: Mapping[str, Callable[[Any], str]] = {
@@ -34,17 +34,6 @@ _PARTS: Mapping[str, Callable[[Any], str]] = {
 }
 _OF_BACKEND = ("software", "threads")  # differ between backends anyway; named where they do between rows of one
 _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all rows
-
-
-def runs(results: Sequence[Result], baseline: int | None = None) -> str:
-    """The table of runs, and a word on slow ranks. Raises InvalidInput as ``table_of_runs`` does."""
-    shown = text(table_of_runs(results, baseline))
-    slow = [run for run in results if run.slowest_over_median > STRAGGLER]
-    if not slow:
-        return shown
-    slowest = max(slow, key=attrgetter("slowest_over_median"))
-    worst = f"rank {slowest.slowest_rank} of {slowest.id} takes {slowest.slowest_over_median:.2f} × its time"
-    return f"{shown}\n\n{plural(len(slow), 'run')} with a rank slower than {STRAGGLER} × the median rank; {worst}"
 
 
 def notes(results: Sequence[Result]) -> list[str]:
@@ -140,7 +129,7 @@ def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
     parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or several[name] > 1)]
     ways = [name for name in ("framework", "transport") if len(values(name)) > 1]
     first = results[0]
-    common: dict[str, tuple[str, Value]] = {
+    common: dict[str, tuple[str, CellValue]] = {
         name: (value, value)
         for name in ("framework", "transport")
         if name not in ways and (value := getattr(first, name))
@@ -175,7 +164,7 @@ def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
         Column("configuration", dates),
         Column("THROTTLED by", [run.throttled for run in runs]),
         Column("NOTE", [run.note if run.measured else "" for run in runs], optional=True),
-        Column("reason", *_reasons(runs), clamped=True, optional=True),
+        Column("reason", *reasons(runs), optional=True),
     ]
     always = {"backend", "nodes", "img/s", "scaling efficiency"}
     return Table([column for column in columns if column.heading in always or any(column.cells)], common=common)
@@ -227,10 +216,35 @@ def _figures(run: Result, base: _Base | None) -> tuple[Cell, ...]:
     return throughput, spread, efficiency, sent, used, (run.energy, run.energy)
 
 
-def _reasons(runs: Sequence[Result]) -> tuple[list[str], list[Value]]:
-    """Why runs have no number: for people, beside the status; for CSV, with it."""
+def reasons(runs: Sequence[Result]) -> tuple[list[str], list[CellValue]]:
+    """Why runs have no number: for people the beginning, beside the status; for CSV all, with it."""
     words = [run.reason.split("\n")[0] for run in runs]
-    return words, [f"{run.status}: {word}" if word else "" for run, word in zip(runs, words, strict=True)]
+    short = [word if len(word) <= REASON else f"{word[: REASON - 1]}…" for word in words]
+    return short, [f"{run.status}: {word}" if word else "" for run, word in zip(runs, words, strict=True)]
+
+
+_OF_ACCURACY = ("backend", "framework", "transport", "model", "nodes", "workers", "epochs", "target")
+
+
+def table_of_accuracies(results: Sequence[Result]) -> Table:
+    """A row for each training to an accuracy, those without a number included."""
+    runs = sorted(results, key=attrgetter(*_OF_ACCURACY, "started"))
+    columns = [Column(name, [str(getattr(run, name)) for run in runs]) for name in _OF_ACCURACY]
+    columns += [
+        column_of("s to target", [number_cell(run.time_to_accuracy_s, "{:,.1f}") for run in runs]),
+        column_of("best top-1", [number_cell(run.top1, "{:.4g}") for run in runs]),
+        column_of("img/s", [number_cell(run.rate, "{:.2f}") if run.completed else (run.status, None) for run in runs]),
+        Column("started", [minute(run.started) for run in runs], optional=True),
+        Column("reason", *reasons(runs), optional=True),
+    ]
+    shown = [column for column in columns if any(column.cells)]
+    return Table(shown, "Trainings to an accuracy; img/s are those while they trained:")
+
+
+def accuracy_points(results: Sequence[Result]) -> list[dict[str, object]]:
+    """The trainings to an accuracy that have a number, for scripts."""
+    names = (*_OF_ACCURACY, "system", "top1", "time_to_accuracy_s", "rate", "id", "source")
+    return [{name: getattr(run, name) for name in names} for run in results if run.completed]
 
 
 def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, object]]:

@@ -1,9 +1,5 @@
 """Tables for a terminal, and the same tables as CSV, Markdown and LaTeX."""
 
-from __future__ import annotations
-
-import csv
-import io
 import math
 import re
 import shutil
@@ -15,30 +11,29 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from harness.core.elsewhere import no_formula
 from harness.core.text import percent
 
 FITTED_ROWS = 2000  # laying out a row for a terminal takes a hundred times as long as a plain one
-CLAMPED = 72  # characters of a reason where nothing else says how wide lines may be
 NARROW = 24  # characters of a column whose words are not broken
 LEAST_WIDE = 20  # characters of another column on a terminal that is too narrow for all
 
-Value = str | int | float | None
-Cell = tuple[str, Value]  # as people read it, and as CSV has it
+CellValue = str | int | float | None
+Cell = tuple[str, CellValue]  # as people read it, and as CSV has it
 NOTHING: Cell = ("", None)
 
 
 @dataclass(frozen=True)
 class Column:
-    """``cells`` are what people read; ``values`` are for CSV, by default the cells. ``clamped`` ones may be cut.
+    """``cells`` are what people read; ``values`` are for CSV, by default the cells.
 
     The first ``optional`` columns are left out first on a terminal that is too narrow for all.
     """
 
     heading: str
     cells: Sequence[str]
-    values: Sequence[Value] | None = None
+    values: Sequence[CellValue] | None = None
     right: bool = False
-    clamped: bool = False
     optional: bool = False
 
     @property
@@ -52,7 +47,7 @@ class Table:
 
     columns: Sequence[Column]
     title: str = ""
-    common: Mapping[str, tuple[str, Value]] = field(default_factory=dict)
+    common: Mapping[str, tuple[str, CellValue]] = field(default_factory=dict)
 
     @property
     def above(self) -> str:
@@ -96,6 +91,10 @@ def text(shown: Table) -> str:
     return f"{prose(shown.above)}\n{'' if shown.title else chr(10)}{laid_out}" if shown.above else laid_out
 
 
+def as_text(shown: Sequence[Table]) -> str:
+    return "\n\n".join(map(text, shown))
+
+
 def prose(text: str) -> str:
     """``text`` whose lines end between words where a terminal ends; anywhere else they are as long as they are."""
     if not sys.stdout.isatty():
@@ -126,16 +125,12 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def _laid_out(columns: Sequence[Column]) -> str:
-    """Aligned columns. Clamped ones are cut, to what fits on a terminal, anywhere else to ``CLAMPED`` characters."""
     if sys.stdout.isatty() and len(columns[0].cells) < FITTED_ROWS:
         return _fitted(columns)
     aligned = []
     for column in columns:
-        words = column.words
-        if column.clamped:
-            words = [word if len(word) <= CLAMPED else f"{word[: CLAMPED - 1]}…" for word in words]
-        width = max(map(len, words))
-        heading, *cells = [word.rjust(width) if column.right else word.ljust(width) for word in words]
+        width = max(map(len, column.words))
+        heading, *cells = [word.rjust(width) if column.right else word.ljust(width) for word in column.words]
         aligned.append([heading, "─" * width, *cells])
     return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
@@ -143,7 +138,7 @@ def _laid_out(columns: Sequence[Column]) -> str:
 def _fitted(columns: Sequence[Column]) -> str:
     """A table for the terminal that is standard output, with its width, and with styles unless NO_COLOR is set."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.table import Table
     from rich.text import Text
 
@@ -151,13 +146,8 @@ def _fitted(columns: Sequence[Column]) -> str:
     fitted = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold cyan")
     widths = _widths(columns, console.width - 2 * (len(columns) - 1))
     for column, width in zip(columns, widths, strict=True):
-        fitted.add_column(
-            Text(column.heading),
-            width=width,
-            justify="right" if column.right else "left",
-            overflow="ellipsis" if column.clamped else "fold",
-            no_wrap=column.clamped,
-        )
+        justify: JustifyMethod = "right" if column.right else "left"
+        fitted.add_column(Text(column.heading), width=width, justify=justify, overflow="fold")
     for cells in zip(*(column.cells for column in columns), strict=True):
         fitted.add_row(*map(Text, cells))
     with console.capture() as capture:
@@ -166,14 +156,13 @@ def _fitted(columns: Sequence[Column]) -> str:
 
 
 def _widths(columns: Sequence[Column], room: int) -> list[int]:
-    """Of columns that together are as wide as there is room: clamped ones give way first, then the widest.
+    """Of columns that together are as wide as there is room: the widest give way first.
 
     Where there is no room for what each column needs (see ``_least``), words are broken.
     """
     widths = [max(map(len, column.words)) for column in columns]
     least = [min(width, _least(column)) for width, column in zip(widths, columns, strict=True)]
-    first = [least[number] if column.clamped else widths[number] for number, column in enumerate(columns)]
-    for smallest in (first, least, [1] * len(widths)):
+    for smallest in (least, [1] * len(widths)):
         while sum(widths) > room and (shrinking := [n for n, width in enumerate(widths) if width > smallest[n]]):
             widths[max(shrinking, key=widths.__getitem__)] -= 1
     return widths
@@ -184,6 +173,8 @@ def as_csv(shown: Sequence[Table]) -> str:
 
     Of several tables each row begins with its table's title.
     """
+    import pandas
+
     rows = []
     for each in shown:
         title = {"table": each.title} if len(shown) > 1 else {}
@@ -192,12 +183,9 @@ def as_csv(shown: Sequence[Table]) -> str:
         ]
         for cells in zip(*(values for _, values in columns), strict=True):
             named = dict(zip((heading for heading, _ in columns), cells, strict=True))
-            rows.append({**title, **named, **{name: value for name, (_, value) in each.common.items()}})
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue().rstrip("\n")
+            row = {**title, **named, **{name: value for name, (_, value) in each.common.items()}}
+            rows.append({name: no_formula(value) if isinstance(value, str) else value for name, value in row.items()})
+    return pandas.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n").rstrip("\n")
 
 
 def as_markdown(shown: Sequence[Table]) -> str:
@@ -216,28 +204,22 @@ def literally(words: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", words)
 
 
-_LATEX = {
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"±": r"$\pm$", "×": r"$\times$", "…": r"\ldots{}", "<": r"\textless{}", ">": r"\textgreater{}"},
-}
-
-
 def as_latex(shown: Sequence[Table]) -> str:
     """A ``tabular`` for each table, with the rules of the package booktabs; what holds for all rows is a comment."""
-    parts = []
+    import pandas
+
+    parts = ["% needs \\usepackage{booktabs}"]
     for each in shown:
-        lines = [" & ".join(_latex(column.heading) for column in each.columns)]
-        lines += [" & ".join(map(_latex, row)) for row in zip(*(column.cells for column in each.columns), strict=True)]
-        first, *others = (f"{line} \\\\" for line in lines)
+        cells = {column.heading: column.cells for column in each.columns}
         sides = "".join("r" if column.right else "l" for column in each.columns)
-        parts += [*(f"% {line}" for line in each.above.splitlines()), f"\\begin{{tabular}}{{{sides}}}", r"\toprule"]
-        parts += [first, r"\midrule", *others, r"\bottomrule", r"\end{tabular}", ""]
-    return "\n".join(["% needs \\usepackage{booktabs}", *parts]).rstrip()
+        tabular = pandas.DataFrame(cells).to_latex(index=False, escape=True, column_format=sides)
+        parts.append("\n".join([*(f"% {line}" for line in each.above.splitlines()), tabular]))
+    return "\n".join(parts).rstrip()
 
 
-def _latex(words: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in words)
-
-
-FORMATS: Mapping[str, Callable[[Sequence[Table]], str]] = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}
+FORMATS: Mapping[str, Callable[[Sequence[Table]], str]] = {
+    "text": as_text,
+    "csv": as_csv,
+    "markdown": as_markdown,
+    "latex": as_latex,
+}

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-from harness.analysis.ratios import ChanceUnit, Ratio
-from harness.analysis.scaling import Facets
+from harness.analysis.ratios import ChanceUnit, Ratio, chance_takes
+from harness.analysis.scaling import TUNED, Configuration, CurvePoint, SharedFacets
 from harness.analysis.verdict import AtSize, ComparedContender, Overall, Verdict
-from harness.core.text import interval, percent, plural
+from harness.core.text import interval, listed, percent, plural
 from harness.report.text import table
 from harness.report.text.table import Column, Table, prose
 from harness.results.result import LENGTH
@@ -50,27 +50,34 @@ def details(verdict: Verdict) -> list[str]:
 
 def lists(verdict: Verdict) -> dict[str, list[str]]:
     """What there is to say beside the headline: sentences by the title that they stand under, which may be none."""
-    margin, contenders = verdict.margin, (*verdict.comparisons, *verdict.controls)
+    contenders = (*verdict.comparisons, *verdict.controls)
     terms = [one.terms.equal for one in contenders if one.terms]
     equal = (", ".join(f"{TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
-    wanted = (_undecided(one, margin)[1] for one in contenders if one.reason)
+    wanted = (_undecided(one, verdict)[1] for one in contenders if one.reason)
     return {
-        "Each toolkit": [_finding(one, margin) for one in contenders],
+        "Each toolkit": [_finding(one, verdict) for one in contenders],
         INDICATIONS: list(filter(None, map(_indication, contenders))),
         "Equal on both sides": list(dict.fromkeys(equal)),
         "Not equal": list(filter(None, map(_unequal, contenders))),
         "What would make them comparable": list(dict.fromkeys(filter(None, wanted))),
+        "Of several publications": list(dict.fromkeys(alternatives(_points(contenders)))),
         "Left out": [f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out],
     }
+
+
+def _points(contenders: Iterable[ComparedContender]) -> Iterator[CurvePoint]:
+    for one in contenders:
+        for each in one.sizes:
+            yield from (each.toolkit, each.servers)
 
 
 def headline(verdict: Verdict) -> str:
     compared, (word, shown_answer) = verdict.comparisons, _ANSWERS[verdict.answer]
     if not compared:
-        return "Nothing to compare: there is no toolkit over MPI, Gloo or NCCL among these results."
+        return "Nothing to compare: no toolkit over MPI, Gloo or NCCL has a throughput among these results."
     if verdict.answer == "cannot say":
-        shown = (lacking_repeats(verdict) or compared)[0]
-        return f"{_word(shown).capitalize()} on {where(shown.facets)}: {_undecided(shown, verdict.margin)[0]}."
+        shown = max(lacking_repeats(verdict) or compared, key=_telling)
+        return f"{_word(shown).capitalize()} on {where(shown.facets)}: {_undecided(shown, verdict)[0]}."
     # Of these the one at the largest size, and there the one that differs most.
     shown = max(
         (one for one in compared if one.answer == shown_answer),
@@ -79,10 +86,24 @@ def headline(verdict: Verdict) -> str:
     parts = [word, f"On {where(shown.facets)} {_claim(shown, verdict.margin)}."]
     if len(compared) > 1:
         counts = Counter(map(_word, compared))
-        listed = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each])
+        counted = ", ".join(f"{counts[each]} {each}" for each in _WORDS if counts[each])
         there = " there" if len({where(one.facets) for one in compared}) == 1 else ""
-        parts.append(f"Of {len(compared)} contenders{there}: {listed.replace('nothing', 'with nothing')}.")
+        parts.append(f"Of {len(compared)} contenders{there}: {counted.replace('nothing', 'with nothing')}.")
     return " ".join(parts)
+
+
+def _telling(one: ComparedContender) -> tuple[int, float]:
+    """How much an undecided comparison tells: at how many sizes, and how well the toolkit scales; the best one decides."""
+    return len(one.sizes), one.sizes[-1].efficiency_ratio.value if one.sizes else 0.0
+
+
+def by_chance(found: Ratio, throughputs: int, verdict: Verdict) -> str:
+    """How much runs would have to scatter for a ratio of so many throughputs to be chance, beside what is known of them."""
+    run, needed = verdict.scatters, percent(chance_takes(found.value, throughputs), None, 1)
+    known = "no publication here tells how they scatter"
+    if run:
+        known = f"the most that is known here is {percent(run.stdev / run.rate, None, 1)} ({run.source or run.system})"
+    return f"chance takes runs that scatter by {needed}, and {known}"
 
 
 def lacking_repeats(verdict: Verdict) -> list[ComparedContender]:
@@ -90,16 +111,41 @@ def lacking_repeats(verdict: Verdict) -> list[ComparedContender]:
     return [one for one in verdict.comparisons if one.reason in LACKING_REPEATS]
 
 
-def _finding(one: ComparedContender, margin: float) -> str:
+def alternatives(points: Iterable[CurvePoint]) -> list[str]:
+    """Of points that several publications are of, a sentence each: which one counts, and what the others say."""
+    sentences = []
+    for point in points:
+        best = point.best
+        alike = [one for one in point.tried if one is not best and same_but_published(one, best)]
+        if alike:
+            others = listed(f"{one.sample.mean:,.0f} ({_published(one)})" for one in alike)
+            of = f"{contender(vars(best) | {'mpi': best.mpi})} on {size(point.workers, point.nodes)}"
+            sentences.append(
+                f"{of}: {point.img_per_s:,.0f} img/s counts ({_published(best)}), the best beside {others}"
+            )
+    return sentences
+
+
+def same_but_published(one: Configuration, other: Configuration) -> bool:
+    first, second = one.runs[0], other.runs[0]
+    names = [name for name in TUNED if name != "publication"]
+    return all(getattr(first, name) == getattr(second, name) for name in names) and not first.measured
+
+
+def _published(one: Configuration) -> str:
+    return "; ".join(filter(None, one.runs[0].publication))
+
+
+def _finding(one: ComparedContender, verdict: Verdict) -> str:
     prefix = "Control: " if one.facets["family"] == "collectives" else ""
     found = f"{prefix}{_word(one)} on {where(one.facets, batch=True)}"
     if one.answer == "cannot say":
-        return f"{found}: {_undecided(one, margin)[0]}."
+        return f"{found}: {_undecided(one, verdict)[0]}."
     last = one.sizes[-1]
     rate = f"At {_size(last)} it trains {ratio(last.throughput_ratio)} as many img/s"
     if unjudged := " and ".join(_size(size) for size in one.sizes[1:] if size.efficiency_ratio.p is None):
         rate += f"; nothing can be said of {unjudged}, measured in one job"
-    return f"{found}: {_claim(one, margin)}. {rate}."
+    return f"{found}: {_claim(one, verdict.margin)}. {rate}."
 
 
 def _word(one: ComparedContender) -> str:
@@ -113,7 +159,7 @@ def _word(one: ComparedContender) -> str:
     return one.answer
 
 
-def where(facets: Facets, batch: bool = False) -> str:
+def where(facets: SharedFacets, batch: bool = False) -> str:
     """``daint:gpu (inception3, synthetic)``: what is known of that, with the ``batch`` and what goes with it if wanted."""
     known = [facets["model"], facets["data"]]
     if batch and facets["batch_size"]:
@@ -130,7 +176,7 @@ def _claim(one: ComparedContender, margin: float) -> str:
     keeps = (
         f"keeps {ratio(last.efficiency_ratio)} the scaling efficiency of the best "
         f"parameter-server configuration (best of {len(last.servers.tried)}) on {_size(last)}, "
-        f"relative to {_size(one.sizes[0])} ({unit(last.efficiency_ratio.unit, one.facets['device'])})"
+        f"relative to {_size(one.sizes[0])} ({unit(last.efficiency_ratio.unit, one.facets)})"
     )
     if one.answer == "no difference":
         sizes = f"at {_size(first)}" if first is last else f"at every size from {_size(first)} to {_size(last)}"
@@ -154,7 +200,7 @@ def _claim(one: ComparedContender, margin: float) -> str:
     return f"{name} {keeps}; they part between {number} and {_size(above)}"
 
 
-def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
+def _undecided(one: ComparedContender, verdict: Verdict) -> tuple[str, str]:
     """Why nothing can be said of a contender, and what would make it comparable, if it is not."""
     facets, toolkit = one.facets, contender(one.facets)
     match one.reason:
@@ -170,20 +216,21 @@ def _undecided(one: ComparedContender, margin: float) -> tuple[str, str]:
             last = one.sizes[-1]
             kept = " against ".join(percent(side.efficiency, None, 1) for side in (last.toolkit, last.servers))
             of = last.efficiency_ratio.unit
-            missing = f"they ran in {unit(of)}" if of.fewest else unit(of)
+            missing = f"they ran in {unit(of, facets)}" if of.fewest else unit(of, facets)
             said = (
                 f"{toolkit} keeps {last.efficiency_ratio.value:.3f} × the scaling efficiency of the best parameter servers "
                 f"on {_size(last)} ({kept}, relative to {_size(one.sizes[0])}), "
                 f"but {missing}, so its significance is unknown"
             )
-            return said, ""
+            published = facets["origin"] == "published"
+            return said + (f": {by_chance(last.efficiency_ratio, 4, verdict)}" if published else ""), ""
         case "too wide":
             widths = [high / low for low, high in (size.efficiency_ratio.interval or (1.0, 1.0) for size in one.judged)]
             widest = one.judged[widths.index(max(widths))]
             said = (
                 f"{toolkit} keeps {ratio(widest.efficiency_ratio)} the scaling efficiency of the best parameter servers "
-                f"on {_size(widest)} ({unit(widest.efficiency_ratio.unit, facets['device'])}), which neither differs "
-                f"from 1 nor lies within 1 ± {100 * margin:g} %"
+                f"on {_size(widest)} ({unit(widest.efficiency_ratio.unit, facets)}), which neither differs "
+                f"from 1 nor lies within 1 ± {100 * verdict.margin:g} %"
             )
             return said, ""
     differs = one.indication.differs if one.indication else None
@@ -230,7 +277,7 @@ def _indication(one: ComparedContender) -> str:
     )
 
 
-def contender(facets: Facets) -> str:
+def contender(facets: SharedFacets) -> str:
     """``Horovod 0.28.1 on TensorFlow 2.16.1 over MPI``, or over one of several libraries."""
     software, backend, transport = str(facets["software"]), str(facets["backend"]), facets["transport"]
     framework, _, own = software.partition(", ")
@@ -252,9 +299,12 @@ def _size(one: AtSize) -> str:
     return size(one.workers, one.toolkit.nodes)
 
 
-def unit(found: ChanceUnit, device: str = "") -> str:
+def unit(found: ChanceUnit, facets: SharedFacets) -> str:
     """``3 jobs each``, ``5 pairs in one allocation``: what chance is counted in; emulated devices are one host's."""
-    where = ", emulated on one host" if device.startswith("emulated:") else ""
+    where = ", emulated on one host" if facets["device"].startswith("emulated:") else ""
+    if facets["origin"] == "published" and found.fewest > 1:
+        runs = f"{found.fewest} to {found.most}" if found.fewest < found.most else f"{found.fewest}"
+        return f"by published deviations of {runs} runs each"
     if found.pairs:
         return f"{plural(found.pairs, 'pair')} in one allocation{where}"
     if not found.fewest:

@@ -185,7 +185,7 @@
       hovermode: "closest", hoverdistance: 12,
       hoverlabel: { align: "left", bgcolor: theme.paper, font: { color: theme.ink, size: 12 } },
       legend: { x: 1.02, xanchor: "left", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", font: { size: 12 },
-        groupclick: "toggleitem", tracegroupgap: 6, grouptitlefont: { size: 12, weight: 600 }, ...figure.layout.legend },
+        groupclick: "toggleitem", tracegroupgap: 6, grouptitlefont: { size: 12, weight: 600 } },
       showlegend: !narrow,
     };
     layout.xaxis = { ...axis, ...layout.xaxis };
@@ -309,7 +309,6 @@
     star: polygon(10, 0).map(([x, y], corner) => (corner % 2 ? [14 + (x - 14) * 0.42, 6 + (y - 6) * 0.42] : [x, y])),
     cross: [[12, 1], [16, 1], [16, 4], [19, 4], [19, 8], [16, 8], [16, 11], [12, 11], [12, 8], [9, 8], [9, 4], [12, 4]],
     x: [[14, 3.5], [17, 1], [19, 3], [16.5, 6], [19, 9], [17, 11], [14, 8.5], [11, 11], [9, 9], [11.5, 6], [9, 3], [11, 1]],
-    "line-ns": [[14, 0], [14, 12]],
   };
   const DASHES = { dash: "5 3", dot: "1.5 2.5", dashdot: "5 2 1.5 2", longdash: "9 2", longdashdot: "9 2 1.5 2" };
 
@@ -331,7 +330,7 @@
     const points = SHAPES[symbol.replace("-open", "")];
     if (points) {
       const open = symbol.endsWith("-open");
-      const thick = symbol === "line-ns" ? trace.marker.line.width : open ? 1.4 : 0.6;
+      const thick = open ? 1.4 : 0.6;
       const fill = open ? "var(--paper)" : trace.marker.color;
       svg.append(drawn("polygon", { points: points.join(" "), fill, stroke: trace.marker.color, "stroke-width": thick }));
     }
@@ -683,10 +682,6 @@
     timer = setTimeout(() => redraw(), 100);
   });
 
-  performance.mark("ready"); // filters and tables work; Plotly, which takes longer to start than all of this, comes next
-  addEventListener("DOMContentLoaded", () => {
-    performance.mark("plotly");
-    redraw();
-    performance.mark("drawn");
-  });
+  // Filters and tables work now; Plotly, which takes longer to start than all of this, comes next.
+  addEventListener("DOMContentLoaded", () => redraw());
 })();

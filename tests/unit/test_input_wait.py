@@ -1,19 +1,16 @@
-"""What real images cost, from records; and the page cache that decides much of it."""
-
-from __future__ import annotations
+"""What a record says of waits for images; and the page cache that decides much of them."""
 
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from harness.analysis.evidence import input_wait, io_overhead
+from harness.analysis.evidence import input_wait
 from harness.records.measurement import Record
 from harness.worker.inputs import page_cache
 from tests.made import record
 
-BATCH, STEPS = 64, 4  # as tests.made has them
+STEPS = 4  # as tests.made has them
 
 
 def waiting(made: Record, waits: list[list[float]]) -> Record:
@@ -30,40 +27,6 @@ def waiting(made: Record, waits: list[list[float]]) -> Record:
         for repeat in made.repeats
     ]
     return made.model_copy(update={"repeats": repeats})
-
-
-def test_overhead_is_synthetic_minus_real_over_synthetic() -> None:
-    real, synthetic = record(img_per_s=[80.0, 82.0], data="/images"), record(img_per_s=[100.0, 102.0])
-    found = io_overhead(real, synthetic)
-    assert found.overhead == pytest.approx((101 - 81) / 101)
-    assert found.longer_s == pytest.approx(np.mean([BATCH / 80 - BATCH / 100, BATCH / 82 - BATCH / 102]), rel=1e-6)
-    assert found.wait is None
-
-
-def test_what_hits_both_runs_of_a_round_does_not_widen_the_interval() -> None:
-    """Repeats take turns: where the machine is slow for a while, it is for both."""
-    moods = [100.0, 60.0, 90.0, 75.0]
-    together = io_overhead(record(img_per_s=[0.8 * mood for mood in moods], data="/d"), record(img_per_s=moods))
-    apart = io_overhead(record(img_per_s=[0.8 * mood for mood in moods[::-1]], data="/d"), record(img_per_s=moods))
-    assert together.interval == pytest.approx((0.2, 0.2))
-    assert apart.interval is not None
-    assert apart.interval[0] < 0 < apart.interval[1]
-
-
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    random = np.random.default_rng(5)
-    held = 0
-    for _ in range(400):
-        moods = 100 * np.exp(random.normal(0, 0.05, 5))
-        real = record(img_per_s=list(0.9 * moods * np.exp(random.normal(0, 0.01, 5))), data="/d")
-        synthetic = record(img_per_s=list(moods * np.exp(random.normal(0, 0.01, 5))))
-        low, high = io_overhead(real, synthetic).interval or (1, 0)
-        held += low <= 0.1 <= high
-    assert 0.91 <= held / 400 <= 0.985
-
-
-def test_one_repeat_has_an_overhead_but_no_interval() -> None:
-    assert io_overhead(record(img_per_s=[80.0], data="/d"), record(img_per_s=[100.0])).interval is None
 
 
 def test_a_step_waits_as_long_as_the_rank_that_waits_longest() -> None:
