@@ -65,9 +65,9 @@ class Falling(Law):
 class HalfDuplex(Law):
     """What a node's own worker pulls and pushes takes turns with what its server sends and receives."""
 
-    def factors(self, nodes: Any, p: Any) -> Any:
+    def factors(self, nodes: Any, p: Any, devices: Any = 1.0) -> Any:
         """One byte more for every one that is served."""
-        served, own = super().factors(nodes, p)
+        served, own = super().factors(nodes, p, devices)
         return served + own, own
 
 

@@ -56,9 +56,9 @@ class BatchNorm:
 class Convolution:
     """A convolution, then batch norm, then ReLU (none where ``relu`` is false).
 
-    A model without batch norm has a bias in its place, otherwise a convolution has none. ``size`` is (height, width), both
-    odd. ``padded`` puts half the kernel of zeros on every side, otherwise none. ``gamma`` is what the batch norm's scale
-    starts from, where the model has one.
+    A model without batch norm has a bias in its place, otherwise a convolution has none. ``size`` is (height, width).
+    ``padded`` puts half the kernel of zeros on every side, for which both are odd; otherwise there are none. ``gamma`` is
+    what the batch norm's scale starts from, where the model has one.
     """
 
     name: str

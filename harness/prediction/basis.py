@@ -19,7 +19,7 @@ from harness.prediction import carried, fitting, parameters
 from harness.prediction.forecast import Basis, described
 from harness.prediction.observations import Observation, ObservationGroup, groups
 from harness.prediction.parameters import Network, Parameters
-from harness.prediction.problem import RING, quantities, structures
+from harness.prediction.problem import RING, structures
 from harness.prediction.workload import Workload
 from harness.results.imported import network_rate
 from harness.results.result import Result
@@ -213,14 +213,14 @@ def _from_little(workload: Workload, start: StartingPoint, network: float | Sequ
     possible = structures(workload.has_servers, transport, workload.has_servers and workload.law(1).order_is_known)
     nominal: float | None
     if not isinstance(network, Sequence):
-        known = quantities(Network(line_rate_gb_s=network / 1e9).throughput(transport), workload.has_servers)
+        known = Network(line_rate_gb_s=network / 1e9).quantities(transport, workload.has_servers)
         nominal, nodes = network * parameters.PAYLOAD, 1
         origin = f"line rate {network / 1e9:g} GB/s, as given"
         origin += "; nothing was measured on several nodes, so all else is assumed"
     else:
         dilation = single.dilation if start.dilation is None else start.dilation
         measured = carried.priors(network, workload.backend, transport, workload.has_servers, dilation)
-        known = quantities(parameters.THROUGHPUT, workload.has_servers)
+        known = Network().quantities(transport, workload.has_servers)
         known = [replace(q, prior=measured.get(q.name, q.prior)) for q in known]
         possible = possible if workload.has_servers else (RING,)  # that is how kernels' rates are counted
         named = [(q, q.prior.at(0.0)) for q in known if q.name in measured]
@@ -266,7 +266,9 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
     if strict and not any(_alike(run, workload) and run.single_s for group in every for run in group.observations):
         raise InvalidInput(_NO_SINGLE.format(model=workload.model, device=""))
     fit = fitting.fit(chosen)
-    ours = [chosen, *(group for group in every if group.key.system == chosen.key.system and group is not chosen)]
+    others = [group for group in every if group.key.system == chosen.key.system and group is not chosen]
+    toolkit = chosen.key.software.partition(" ")[0]  # what trains a worker, in any version, before another toolkit
+    ours = [chosen, *sorted(others, key=lambda group: group.key.software.partition(" ")[0] != toolkit)]
     if single is not None:
         single_s = single_draws = workload.batch_size / single.img_per_s
         origin = f"{single.img_per_s:g} img/s, {single.origin}"

@@ -148,7 +148,8 @@ def _binding(one: Explanation) -> str:
         hidden = "what the network does is hidden behind it"
         return f"compute bounds the step: {seconds(one.basis.single_s)} {step}; {hidden}{more}"
     forward = bound.phase == "forward"
-    served, own = (float(factor) for factor in one.workload.law(prediction.ps).factors(prediction.nodes, p))
+    factors = one.workload.law(prediction.ps).factors(prediction.nodes, p, one.workload.devices_per_node)
+    served, own = map(float, factors)
     exchange = one.workload.servers(prediction.ps)
     if exchange is None or bound.server == WORKER:  # the bytes are all of a pass, of which compute hides a part
         bytes_ = float(profile(one.workload.model, one.workload.image_size).bytes.sum()) * (own if exchange else served)

@@ -276,11 +276,12 @@ def fit(
 
 
 def beforehand(quantities: Sequence[Quantity], share: float, possible: Sequence[Structure]) -> Draws:
-    """Draws of what is known beforehand; each structure is as possible as the others."""
+    """Draws of what is known beforehand. The first of two structures is three times as possible as the other."""
     random = np.random.default_rng(SEED)
     values: dict[str, Any] = {q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities}
     values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
-    values[possible[0][0]] = random.permutation(np.resize([value for _, value in possible], DRAWN))
+    weighted = [possible[0], possible[0], *possible]
+    values[possible[0][0]] = random.permutation(np.resize([value for _, value in weighted], DRAWN))
     nothing, scale = Discrepancy((), (), ()), scale_at(random.standard_normal(DRAWN))
     return Draws(Parameters(**values), nothing, np.zeros((DRAWN, 0)), scale, UNPUBLISHED)
 

@@ -222,7 +222,7 @@ def _drawn(workload: Workload, basis: Basis, nodes: int, ps: int, seed: int = SE
 def bounds(workload: Workload, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
     """What each pass of a step waits for."""
     law, p = workload.law(ps), basis.parameters
-    factors, exchange = law.factors(nodes, p), workload.servers(ps)
+    factors, exchange = law.factors(nodes, p, workload.devices_per_node), workload.servers(ps)
     forward_s = float(p.forward_share) * basis.single_s
     passes: tuple[tuple[Pass, Phase | None, float, Number, Number], ...] = (
         ("forward", law.forward, forward_s, law.ordered(p), 0.0),

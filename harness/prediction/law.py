@@ -182,7 +182,7 @@ class Law:
     def parts(self, nodes: Number, workers: Number, step_s: Number, parameters: Parameters) -> Parts:
         p = parameters
         nodes, workers = np.asarray(nodes, float), np.asarray(workers)
-        factors = self.factors(nodes, p)
+        factors = self.factors(nodes, p, workers / nodes)
 
         def end(phase: Phase | None, pass_s: Number, ordered: Number, serial: Number) -> Number:
             ends = pass_s
@@ -208,12 +208,15 @@ class Law:
         """Seconds that a step of several workers costs in addition."""
         return p.replica_overhead * (1 + np.log2(nodes)) if self.copies_back else p.overhead
 
-    def factors(self, nodes: Number, p: Parameters) -> tuple[Floats, Floats]:
-        """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own."""
+    def factors(self, nodes: Number, p: Parameters, devices: Number = 1.0) -> tuple[Floats, Floats]:
+        """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own.
+
+        ``devices`` are those of a node.
+        """
         nodes = np.asarray(nodes, float)
         beyond: Floats = np.asarray(nodes > 1, float)
         if isinstance(self.exchange, ServerExchange):
-            each = self.exchange.workers_per_node
+            each = self.exchange.workers_per_node * (1 if self.copies_back else 1 + p.beside * (devices - 1))
             served = (nodes - float(self.exchange.shared_nodes)) * each
             if self.exchange.shared_nodes:
                 # With a server beside every worker, none exchanges the whole model, but at most what its other servers
@@ -227,7 +230,7 @@ class Law:
         levels = np.ceil(np.log2(np.maximum(nodes / p.switch_nodes, 1)) - 1e-9)
         tree = 2 * np.where(nodes > 1, np.maximum(levels, 1), 0)
         served = np.where(np.asarray(p.tree) > 0.5, tree, 2 * (nodes - 1) / nodes)
-        return served, beyond
+        return served + 2 * p.beside * (devices - 1), beyond
 
     def _crowding(self, exchange: ServerExchange, nodes: Floats) -> Floats:
         """How much the exchange is one of everybody with everybody, from 0 to 1, as arrays of the shape of ``nodes``.

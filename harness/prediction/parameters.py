@@ -6,6 +6,7 @@ say much they overrule it; where they say nothing it keeps a parameter from absu
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from contextlib import suppress
@@ -81,22 +82,33 @@ class Quantity:
 
 
 # gRPC as users of 2017 reported it: 0.1 to 0.2 GB/s before August of that year, 0.8 GB/s after. Where a network's line rate
-# is known, toolkits reach a share of it: gRPC about a fifth, MPI and NCCL about a half. The fifth is what the tables in
-# results/reference say themselves, so it is no independent knowledge there.
-SHARE_OF_LINE = {"grpc": Prior(0.2, 2.7), "": Prior(0.5, 2.7)}
+# is known, toolkits reach a share of it. These shares are what the tables in results/reference say themselves, so they are
+# no independent knowledge there (benchmarks/zero_shot.py): gRPC 0.24 on both of Uber's networks and 0.26 on Daint; MPI
+# through host memory 0.3 to 0.7 of slower links, and no more than 2.4 GB/s on faster ones; NCCL 0.4 to 0.6.
+SHARE_OF_LINE = {"grpc": Prior(0.26, 1.6), "mpi": Prior(0.5, 1.5), "nccl": Prior(0.45, 1.4), "": Prior(0.5, 2.0)}
+HOST_MEMORY = {"mpi": 2.4e9}  # the most that a sum through host memory carries (bytes/s)
 
 NODE_SENDS = "what one node sends, and at the same time receives, with this transport"
 THROUGHPUT = Quantity("throughput", "GB/s", 1e-9, NODE_SENDS, Prior(0.5e9, 4.5))
-# Gradients leave a GPU and come back through the host once per step: 2 × 95 MB at 5 GB/s are 0.04 s.
+# Gradients leave a GPU and come back through the host once per step: 2 × 95 MB at 5 GB/s are 0.04 s. NCCL copies nothing:
+# on Daint a step of two nodes is 6 to 11 ms longer than of one.
+OVERHEADS = {"nccl": Prior(0.01, 1.8), "mpi": Prior(0.02, 2.0), "": Prior(0.03, 2.0)}
 OVERHEAD = Quantity(
-    "overhead", "ms", 1e3, "what a step of several workers costs in addition, whatever their number", Prior(0.04, 2.7)
+    "overhead", "ms", 1e3, "what a step of several workers costs in addition, whatever their number", OVERHEADS[""]
 )
 REPLICA_OVERHEAD = Quantity(
     "replica_overhead",
     "ms",
     1e3,
     "the same where parameters are copied back to replicas (distributed_replicated); once more for every doubling of nodes",
-    Prior(0.04, 2.7),
+    OVERHEADS[""],
+)
+# A ring through host memory crosses it once more for each further device of a node, as it does for the link. Devices that
+# reach each other, as NCCL's do, hardly delay it, unless a virtual machine keeps them apart. With servers each device may
+# exchange by itself, or the node's sum: 4 devices a node took 3.2 times as long as one of VGG-16's exchanges in 2017.
+BESIDES = {"mpi": Prior(0.6, 1.4), "nccl": Prior(0.03, 3.0), "": Prior(0.6, 2.0)}
+BESIDE = Quantity(
+    "beside", "", 1.0, "what each further device of a node costs, as a share of the link's own use", BESIDES[""]
 )
 MESSAGE = Quantity("message", "µs", 1e6, "what a message costs an endpoint in addition to its bytes", Prior(1e-6, 2.7))
 TOKEN = Quantity(
@@ -121,7 +133,7 @@ SERIAL = Quantity(
     "the share of a server's gradients that must be there before parameters come back (distributed_replicated)",
     Share(0.5, 0.5),
 )
-FITTED = (THROUGHPUT, OVERHEAD, REPLICA_OVERHEAD, MESSAGE, TOKEN, CONTENTION, SERIAL)
+FITTED = (THROUGHPUT, OVERHEAD, REPLICA_OVERHEAD, MESSAGE, TOKEN, CONTENTION, SERIAL, BESIDE)
 
 
 @dataclass(frozen=True)
@@ -142,6 +154,7 @@ class Parameters:
     token: Number = 0.0
     contention: Number = 0.0
     serial: Number = 0.0
+    beside: Number = 0.0
     forward_share: Number = FORWARD_SHARE["cuda"]
     ordered: Number = 1.0
     tree: Number = 0.0
@@ -177,12 +190,17 @@ class Network:
     switch_nodes: int = 1
     source: str = ""
 
-    def throughput(self, transport: str) -> Quantity:
-        """``THROUGHPUT`` with what is known of it on this network."""
-        if self.line_rate_gb_s is None:
-            return THROUGHPUT
-        share = SHARE_OF_LINE.get(transport, SHARE_OF_LINE[""])
-        return replace(THROUGHPUT, prior=Prior(share.typical * self.line_rate_gb_s * 1e9, share.factor))
+    def quantities(self, transport: str, servers: bool) -> list[Quantity]:
+        """What is unknown of an exchange over ``transport``, each with what is known of it on this network."""
+        throughput = THROUGHPUT
+        if self.line_rate_gb_s is not None:
+            share = SHARE_OF_LINE.get(transport, SHARE_OF_LINE[""])
+            typical = min(share.typical * self.line_rate_gb_s * 1e9, HOST_MEMORY.get(transport, math.inf))
+            throughput = replace(throughput, prior=Prior(typical, share.factor))
+        overhead = replace(OVERHEAD, prior=OVERHEADS.get(transport, OVERHEADS[""]))
+        beside = replace(BESIDE, prior=BESIDES.get(transport, BESIDES[""]))
+        of_servers = [REPLICA_OVERHEAD, TOKEN, CONTENTION, SERIAL] if servers else []
+        return [throughput, overhead, MESSAGE, beside, *of_servers]
 
 
 @cache

@@ -17,7 +17,7 @@ from harness.prediction import parameters as known
 from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, informative
-from harness.prediction.parameters import Floats, Parameters, Prior, Quantity, Share, network
+from harness.prediction.parameters import Floats, Parameters, Prior, Share, network
 from harness.prediction.sampling import Population
 
 STARTS = 15  # of least squares
@@ -52,7 +52,7 @@ class FitProblem:
         servers = group.key.mechanism == "servers"
         net = network(group.key.system)
         self.known_network = net.line_rate_gb_s is not None
-        self.quantities = quantities(net.throughput(group.key.transport), servers)
+        self.quantities = net.quantities(group.key.transport, servers)
         share = group.forward_share or known.forward_share(group.key.device)
         self.share = Share(share, known.FORWARD_SHARE_DEVIATION)
         self.fixed = Parameters(throughput=1.0, switch_nodes=net.switch_nodes, **dict([structure]))
@@ -165,10 +165,6 @@ class FitProblem:
         runs = jacobian[: len(self.observations)]
         determined = float(np.trace(np.linalg.solve(jacobian.T @ jacobian, runs.T @ runs)))
         return square, len(self.observations) - determined
-
-
-def quantities(throughput: Quantity, servers: bool) -> list[Quantity]:
-    return [throughput, *known.FITTED[1:]] if servers else [throughput, known.OVERHEAD, known.MESSAGE]
 
 
 def structures(servers: bool, transport: str, order_is_known: bool) -> tuple[Structure, ...]:

@@ -94,14 +94,13 @@ def published() -> list[Result]:
 
 @cache
 def published_groups() -> list[ObservationGroup]:
-    return groups(published())[0]
+    return [group for group in groups(published())[0] if informative(group.observations)]
 
 
 def fit(system: str, transport: str = "grpc") -> Fit:
-    """Of what was published about ``system`` over ``transport``."""
-    return fitting.fit(
-        next(each for each in published_groups() if (each.key.system, each.key.transport) == (system, transport))
-    )
+    """Of what was published about ``system`` over ``transport``, with the software that has most points."""
+    alike = [each for each in published_groups() if (each.key.system, each.key.transport) == (system, transport)]
+    return fitting.fit(max(alike, key=lambda group: len(group.observations)))
 
 
 def held_out(fitted: Fit, unseen: str = HELD_OUT) -> HeldOut | None:

@@ -7,6 +7,7 @@ Two arrays agree within a tolerance when their largest difference is at most tha
 millions of times larger.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -26,9 +27,13 @@ Steps = tuple[Step, Step]
 
 # Height and width, chosen so that each layer's batch norm averages over at least FEWEST pixels of the batch, and so that
 # the padding of ResNet's pool is tried with an even (48) and an odd (49) input at once. Where there is no batch norm, odd
-# numbers of pixels are halved, and several are left at the end.
+# numbers of pixels are halved, and several are left at the end, but for VGG-16, which takes long enough.
 IMAGES = {
+    "alexnet": (227, 235),
     "resnet50": (96, 98),
+    "resnet101": (96, 98),
+    "resnet152": (96, 98),
+    "vgg16": (224, 224),
     "inception3": (139, 155),
     "pointwise": (32, 50),
     "mnist_cnn": (30, 35),
@@ -36,14 +41,17 @@ IMAGES = {
 }
 BATCH, FEWEST = 8, 70
 QUICK = ("mnist_cnn", "pointwise")
+DEEPEST = "resnet152"  # more of what resnet101 is made of
+
+# A gradient vanishes where the next batch norm takes away what a beta adds, as between blocks with open ReLUs. What
+# rounding leaves of it is compared with this share of the largest gradient, in double and in single precision.
+VANISHED, VANISHED_SINGLE = 1e-9, 1e-3
 
 
 def each(names: Iterable[str]) -> pytest.MarkDecorator:
     """A test of each model. The quick tests have one with batch norm and one without."""
-    slow = pytest.mark.slow
-    return pytest.mark.parametrize(
-        "name", [name if name in QUICK else pytest.param(name, marks=slow) for name in names]
-    )
+    marks = {name: [] if name in QUICK else [pytest.mark.slow] for name in names} | {DEEPEST: [pytest.mark.exhaustive]}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in names])
 
 
 NORMALISED = [name for name in models.names() if models.specification(name).statistics]
@@ -95,17 +103,17 @@ def _given(name: str) -> dict[str, np.ndarray]:
     return given
 
 
-def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+def difference(ours: np.ndarray, theirs: np.ndarray, least: float = 0.0) -> float:
     assert ours.shape == theirs.shape
-    return float(np.abs(ours - theirs).max() / np.abs(ours).max())
+    return float(np.abs(ours - theirs).max() / max(np.abs(ours).max(), least))
 
 
-def differences(steps: Steps, prefix: str) -> dict[str, float]:
-    """By how much the frameworks differ in each array whose name starts with `prefix`."""
+def differences(steps: Steps, prefix: str, least: float = 0.0) -> dict[str, float]:
+    """By how much the frameworks differ in each array whose name starts with `prefix`, of at least that size."""
     ours, theirs = ({key: value for key, value in step.items() if key.startswith(prefix)} for step in steps)
     assert ours.keys() == theirs.keys()
     assert ours
-    return {key: difference(value, theirs[key]) for key, value in ours.items()}
+    return {key: difference(value, theirs[key], least) for key, value in ours.items()}
 
 
 @each_model
@@ -131,14 +139,19 @@ def test_the_forward_pass_agrees(name: str, steps: Steps, key: str) -> None:
 @each_model
 def test_every_gradient_agrees(name: str, framework: str, steps: Steps) -> None:
     """Caffe2's are in single precision, see `model_step.py`: a wrong factor, sign or layout is still 100 % off."""
+    ours, theirs = steps
+    gradients = [key for key in ours if key.startswith("gradient/")]
+    largest = max(float(np.abs(ours[key]).max()) for key in gradients)
     if framework == "caffe2":
-        ours, theirs = steps
-        keys = [key for key in ours if key.startswith("gradient/")]
-        lengths = {key: np.linalg.norm(ours[key] - theirs[key]) / np.linalg.norm(ours[key]) for key in keys}
+        lengths = {
+            key: np.linalg.norm(ours[key] - theirs[key])
+            / max(np.linalg.norm(ours[key]), VANISHED_SINGLE * largest * math.sqrt(ours[key].size))
+            for key in gradients
+        }
         assert not {key: by for key, by in lengths.items() if not by < SINGLE}
     else:
-        too_far = {key: by for key, by in differences(steps, "gradient/").items() if not by < GRADIENTS}
-        assert not too_far
+        found = differences(steps, "gradient/", VANISHED * largest)
+        assert not {key: by for key, by in found.items() if not by < GRADIENTS}
 
 
 @each_model

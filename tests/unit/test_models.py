@@ -11,14 +11,34 @@ import pytest
 from harness import models
 from harness.models.initial import initial_values
 
-each_model = pytest.mark.parametrize("name", ["hep_cnn", "inception3", "mnist_cnn", "resnet50"])
+each_model = pytest.mark.parametrize("name", sorted({*models.names()} - {"pointwise"}))
 
-# Counted independently of this project, with 1000 classes: torchvision's resnet50 (v1 and v1.5 have the same tensors), and
-# Keras' InceptionV3 without its moving averages. With 10: the MNIST tutorial's network, whose images have one channel.
+# Counted independently of this project, with 1000 classes: torchvision's ResNets (v1 and v1.5 have the same tensors), its
+# vgg16 and alexnet, and Keras' InceptionV3 without its moving averages. With 10: the MNIST tutorial's network, whose images
+# have one channel.
 # With 2: the layers of Kurth et al. by hand; they print 2.3 MiB.
-PUBLISHED = {"resnet50": 25_557_032, "inception3": 23_817_352, "mnist_cnn": 3_274_634, "hep_cnn": 594_178}
+PUBLISHED = {
+    "alexnet": 61_100_840,
+    "hep_cnn": 594_178,
+    "inception3": 23_817_352,
+    "mnist_cnn": 3_274_634,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "vgg16": 138_357_544,
+}
 # A class more is a column of the dense kernel and a bias; MNIST's two channels more are planes of the first 5×5 kernels.
-ADDED = {"resnet50": 2048 + 1, "inception3": 2048 + 1, "mnist_cnn": 1024 + 1 + 2 * 5 * 5 * 32, "hep_cnn": 128 + 1}
+# The fourth convolution of tf_cnn_benchmarks' AlexNet has 384 outputs in place of 256, which the fifth reads.
+ADDED = {
+    "alexnet": 4096 + 1 + 128 * (9 * 384 + 1) + 9 * 128 * 256,
+    "hep_cnn": 128 + 1,
+    "inception3": 2048 + 1,
+    "mnist_cnn": 1024 + 1 + 2 * 5 * 5 * 32,
+    "resnet50": 2048 + 1,
+    "resnet101": 2048 + 1,
+    "resnet152": 2048 + 1,
+    "vgg16": 4096 + 1,
+}
 
 
 @each_model
@@ -50,7 +70,9 @@ def test_resnet50_creates_kernel_gamma_beta_and_the_shortcut_first() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
+        ("alexnet", [((6, 6, 256, 4096), 150_994_944), ((1, 1, 4096, 4096), 67_108_864)]),
         ("inception3", [((2048, 1001), 8_200_192), *[((3, 3, 448, 384), 6_193_152)] * 2]),
+        ("vgg16", [((7, 7, 512, 4096), 411_041_792), ((1, 1, 4096, 4096), 67_108_864)]),
         (
             "resnet50",
             [*[((3, 3, 512, 512), 9_437_184)] * 3, ((1, 1, 1024, 2048), 8_388_608), ((2048, 1001), 8_200_192)],

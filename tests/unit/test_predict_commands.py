@@ -73,9 +73,9 @@ def test_sizes_double_and_the_best_number_of_servers_is_told(harness: Harness) -
 
 def test_a_prediction_says_what_it_was_made_from(harness: Harness) -> None:
     said = harness("predict", *HOROVOD, "--transport", "nccl", "--nodes", "128").succeeded().stdout
-    assert "one worker: fitted" in said
-    assert "Horovod 0.15.0, allreduce over nccl" in said
-    assert "not identified by those runs, and mostly assumed: throughput, overhead, message" in said
+    assert "one worker: measured, 148.2 img/s" in said
+    assert "Horovod 0.16.0, allreduce over nccl" in said
+    assert "not identified by those runs, and mostly assumed: overhead, message, beside" in said
 
 
 def test_one_node_and_a_line_rate_are_enough_and_what_is_not_known_widens_the_interval(harness: Harness) -> None:
@@ -122,7 +122,7 @@ def test_measurements_that_contradict_the_law_say_so_in_the_first_line(harness: 
     assert harness("fit", "odd.csv", "--json").succeeded().json["fits"][0]["misfit"]["contradiction"]
 
 
-def test_two_lines_stand_beside_the_law_and_may_be_better(harness: Harness) -> None:
+def test_two_lines_stand_beside_the_law(harness: Harness) -> None:
     told = strictly(harness("fit", "reference:p2.xlarge", "--hold-out", "workers>32", "--json").succeeded().stdout)
     shown = harness("fit", "reference:p2.xlarge", "--hold-out", "workers>32").succeeded().stdout
     (one,) = told["fits"]
@@ -130,7 +130,7 @@ def test_two_lines_stand_beside_the_law_and_may_be_better(harness: Harness) -> N
     assert heading.count("two lines") == 2
     assert f"{one['two_lines_mape']:.1%}" in line
     held = sum(abs(run["error"]) for run in one["held_out"]) / len(one["held_out"])
-    assert 0.2 < one["two_lines_held_out_mape"] < held
+    assert 0.2 < held < one["two_lines_held_out_mape"] < 0.3
     assert f"{one['two_lines_held_out_mape']:.1%}" in line
 
 
@@ -383,7 +383,7 @@ def test_a_run_that_was_measured_on_good_nodes_is_inside_and_what_it_starts_from
     ran = HEALTHY.glob("*-pytorch-*/record.json")
     (record,) = (file.parent for file in ran if '"transport": "gloo"' in file.read_text())
     said = harness("explain", str(record), *BEGUN).succeeded().stdout.splitlines()
-    assert said[1] == "  measured 0.48 s, predicted 0.48 s (0.45 s to 0.51 s): inside"
+    assert said[1] == "  measured 0.48 s, predicted 0.48 s (0.46 s to 0.51 s): inside"
     assert said[-3].endswith("as measured on emulated NVIDIA Tesla P100, its time dilated by 16")
     assert "as kernels over gloo say; a second of the device is 32 of theirs" in said[-2]
     predicted = ("predict", "--backend", "pytorch", "--nodes", "4", "--single", str(ALONE), "--network", "1GB/s")

@@ -82,12 +82,13 @@ def test_no_configuration_is_there_twice() -> None:
 
 
 def test_published_throughputs_scale_at_most_5_per_cent_better_than_ideally() -> None:
+    """With image files 6 per cent: the more nodes, the larger the part of them that memory holds."""
     frame = load("reference")
     for _, alike in frame[frame["img_per_s"].notna()].groupby(["source", "system", "model", "data"]):
         smallest = alike.loc[alike["workers"].idxmin()]
         for row in alike.itertuples():
             efficiency = scaling_efficiency(row.img_per_s, row.workers, smallest.img_per_s, smallest.workers)
-            assert efficiency <= 1.05, row
+            assert efficiency <= (1.06 if row.data == "real" else 1.05), row
 
 
 def test_efficiencies_on_piz_daint_are_those_that_its_report_states() -> None:

@@ -1,0 +1,80 @@
+"""How well the scaling model predicts published points from one worker and a line rate alone: nothing is fitted. A table.
+
+    python benchmarks/zero_shot.py
+
+Each point of several devices is predicted as by `harness predict --single IMG_PER_S --network RATE`, where a single one was
+published, too. Servers whose number is unknown are left out. What is known of parameters beforehand was
+chosen with these points in sight (harness/prediction/parameters.py), so that only points that come later test it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from harness import results
+from harness.prediction import forecast
+from harness.prediction.basis import StartingPoint, chosen
+from harness.prediction.observations import ObservationGroup, groups, informative
+from harness.prediction.parameters import network
+
+# FDR InfiniBand, over which only MPI ran there.
+INFINIBAND_GB_S = {"Azure NC24r, 4 K80 a node": 6.8, "Azure NC24rs_v2, 4 P100 a node": 6.8}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A published point: its error (predicted over measured img/s, minus 1) and the ends of its interval, high over low."""
+
+    system: str
+    transport: str
+    model: str
+    error: float
+    width: float
+    inside: bool
+
+
+def line_rate_gb_s(group: ObservationGroup) -> float | None:
+    if group.key.transport == "mpi" and group.key.system in INFINIBAND_GB_S:
+        return INFINIBAND_GB_S[group.key.system]
+    return network(group.key.system).line_rate_gb_s
+
+
+def points(group: ObservationGroup) -> Iterator[Point]:
+    """Those of ``group`` that have a single worker's step and a network that is known."""
+    rate = line_rate_gb_s(group)
+    for run in informative(group.observations):
+        if rate is None or run.single_s is None or run.relative:
+            continue
+        workload = run.workload
+        single = workload.batch_size / run.single_s
+        start = StartingPoint(group.key.transport, group.key.device, single=single, network=rate * 1e9)
+        p = forecast.at(workload, chosen(workload, start, None), run.nodes, run.ps)
+        inside = p.low <= run.img_per_s <= p.high
+        error = p.img_per_s / run.img_per_s - 1
+        yield Point(group.key.system, group.key.transport, workload.model, error, p.high / p.low, inside)
+
+
+def line(name: str, alike: Sequence[Point]) -> str:
+    """A row of the table."""
+    error, width = fmean(abs(point.error) for point in alike), median(point.width for point in alike)
+    inside = sum(point.inside for point in alike)
+    worst = max((point.error for point in alike), key=abs)
+    return f"| {name} | {len(alike)} | {error:.1%} | {worst:+.0%} | {inside} of {len(alike)} | {width:.2f} |"
+
+
+def main() -> None:
+    """Print the table, by system and transport."""
+    every = [point for group in groups(results.load(["reference"]))[0] for point in points(group)]
+    head = "| system, transport | points | mean error | worst | in 90 % | interval, high over low |"
+    print(head, "|---|---|---|---|---|---|", sep="\n")
+    for system, transport in sorted({(point.system, point.transport) for point in every}):
+        alike = [point for point in every if (point.system, point.transport) == (system, transport)]
+        print(line(f"{system}, {transport}", alike))
+    print(line("all but VGG-16", [point for point in every if point.model != "vgg16"]))
+    print(line("all", every))
+
+
+if __name__ == "__main__":
+    main()

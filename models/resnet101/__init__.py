@@ -1,0 +1,1 @@
+"""ResNet-101, version 1."""

@@ -1,0 +1,1 @@
+"""ResNet-152, version 1."""
