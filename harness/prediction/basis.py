@@ -278,7 +278,8 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
     if all(run.relative for run in chosen.observations):
         p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
     trained = [run.workload for group in ours for run in group.observations]
-    rate, two_lines = _link(parameters.nominal_rate(chosen.key.system), float(p.throughput), "was fitted")
+    nominal = parameters.nominal_rate(chosen.key.system, chosen.link_gb_s)
+    rate, two_lines = _link(nominal, float(p.throughput), "was fitted")
     dilations = sorted({run.dilation for run in results if run.system == chosen.key.system})
     network = f"network: fitted to {chosen.name}{_dilated(dilations, chosen.key.device)}"
     assumed = [estimate.quantity.name.replace("_", " ") for estimate in fit.estimates if not estimate.identified]

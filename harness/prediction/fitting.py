@@ -223,8 +223,8 @@ class Fit:
     def two_lines(self, runs: Sequence[Observation]) -> float:
         """The mean error of two lines on ``runs``: at the link's nominal rate, or the fitted one where none is known."""
         p, share = self.parameters, self.problems[0].share.typical
-        nominal = None if any(one.relative for one in runs) else known.nominal_rate(self.group.key.system)
-        rate = nominal or float(p.throughput)
+        nominal = known.nominal_rate(self.group.key.system, self.group.link_gb_s)
+        rate = float(p.throughput) if nominal is None or any(one.relative for one in runs) else nominal
         steps_s = (one.law.two_lines_s(one.nodes, self.single_s(one), share, rate) for one in runs)
         return mean_error([one.step_s / step_s - 1 for one, step_s in zip(runs, steps_s, strict=True)])
 

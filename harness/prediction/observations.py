@@ -16,6 +16,7 @@ from harness.core import backend as backends
 from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.prediction.law import Law
+from harness.prediction.parameters import Network, network
 from harness.prediction.workload import Workload
 from harness.results.result import Result
 
@@ -83,17 +84,27 @@ class Observation:
 
 @dataclass(frozen=True)
 class ObservationGroup:
-    """Observations with one set of parameters. ``forward_share`` of their compute is None where nobody measured it."""
+    """Observations with one set of parameters. ``forward_share`` of their compute is None where nobody measured it.
+
+    ``link_gb_s`` is the line rate of a node's link (GB/s), where a table says it.
+    """
 
     key: GroupKey
     observations: tuple[Observation, ...]
     forward_share: float | None = None
+    link_gb_s: float | None = None
 
     @property
     def name(self) -> str:
         """``Piz Daint XC50 P100, TensorFlow 1.1.0, servers over grpc``."""
         system, software, mechanism, transport, _, library = self.key
         return f"{system}, {software}, {mechanism}" + (f" over {library or transport}" if transport else "")
+
+    @property
+    def network(self) -> Network:
+        """What is known of the network, by the table or by the system's name."""
+        known = network(self.key.system)
+        return replace(known, line_rate_gb_s=self.link_gb_s) if self.link_gb_s else known
 
     @cached_property
     def selected_on(self) -> bool:
@@ -146,7 +157,8 @@ def groups(
         spread = _usual_spread(fitted[key])
         observations = [_observation(run, singles, spread) for run in fitted[key]]
         observations.sort(key=attrgetter("workers", "workload.backend", "ps"))
-        made.append(ObservationGroup(key, tuple(observations), forward_share))
+        link_gb_s = next((run.link_gb_s for run in fitted[key] if not math.isnan(run.link_gb_s)), None)
+        made.append(ObservationGroup(key, tuple(observations), forward_share, link_gb_s))
     return made, [f"{plural(count, 'run')}: {reason}" for reason, count in left_out.most_common()]
 
 

@@ -209,10 +209,10 @@ def networks() -> tuple[Network, ...]:
     return tuple(Network(**entry) for entry in content["network"])
 
 
-def nominal_rate(system: str) -> float | None:
+def nominal_rate(system: str, link_gb_s: float | None = None) -> float | None:
     """What a link of ``system`` carries by its nominal rate, without headers (bytes/s); None if nobody knows that."""
     emulated = re.search(r"links of ([\d.]+) GB/s", system)
-    nominal_gb_s = float(emulated[1]) if emulated else network(system).line_rate_gb_s
+    nominal_gb_s = float(emulated[1]) if emulated else link_gb_s or network(system).line_rate_gb_s
     return nominal_gb_s and nominal_gb_s * 1e9 * PAYLOAD
 
 

@@ -17,7 +17,7 @@ from harness.prediction import parameters as known
 from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, informative
-from harness.prediction.parameters import Floats, Parameters, Prior, Share, network
+from harness.prediction.parameters import Floats, Parameters, Prior, Share
 from harness.prediction.sampling import Population
 
 STARTS = 15  # of least squares
@@ -50,7 +50,7 @@ class FitProblem:
         self.observations = informative(observations)
         self.structure = structure
         servers = group.key.mechanism == "servers"
-        net = network(group.key.system)
+        net = group.network
         self.known_network = net.line_rate_gb_s is not None
         self.quantities = net.quantities(group.key.transport, servers)
         share = group.forward_share or known.forward_share(group.key.device)

@@ -28,7 +28,7 @@ def _columns(*names: str) -> dict[str, str]:
 OF_TRAININGS = _columns(
     *(*_COMMON, "backend", "family", "framework", "software", "transport", "mpi"),
     *("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size"),
-    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training", "variant"),
+    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training", "variant", "link_gb_s"),
     *("options", "spec"),
     *("img_per_s", "stdev", "ci95", "values", "jobs", "runs", "published_efficiency", "published_base"),
     *("step_p50_s", "step_p99_s", "jitter_s", "slowest_rank", "throttled", "slowest_over_median"),

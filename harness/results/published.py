@@ -43,11 +43,11 @@ _EXPORTED, _TABLE = {"origin", "spec", "values"}, {"img/s", "scaling_efficiency"
 _FIGURES = (("img_per_s", "img/s"), ("published_efficiency", "scaling_efficiency"))
 _EUROPEAN, _THOUSANDS = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+"), re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 TEMPLATE = """\
-system,backend,nodes,img_per_s,stdev,runs,devices_per_node,software,transport,model,batch_size,image_size,ps,data,variant,job,source,note
-My cluster,horovod,1,221.4,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,,my notebook,
-My cluster,horovod,8,1650.2,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Monday,my notebook,
-My cluster,horovod,8,1661.9,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Tuesday,my notebook,
-My cluster,parameter_server,8,1204.5,12.5,5,1,TensorFlow 2.21,grpc,resnet50,64,224,2,synthetic,sharded,,my notebook,
+system,link_gb_s,backend,nodes,img_per_s,stdev,runs,devices_per_node,software,transport,model,batch_size,image_size,ps,data,variant,job,source,note
+My cluster,12.5,horovod,1,221.4,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,,my notebook,
+My cluster,12.5,horovod,8,1650.2,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Monday,my notebook,
+My cluster,12.5,horovod,8,1661.9,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Tuesday,my notebook,
+My cluster,12.5,parameter_server,8,1204.5,12.5,5,1,TensorFlow 2.21,grpc,resnet50,64,224,2,synthetic,sharded,,my notebook,
 """
 EXPORT = "`harness export --format csv` writes a table that has all"
 SEE = "`harness list csv-template` prints a table that is right"
@@ -77,6 +77,7 @@ SpreadCell = Annotated[Annotated[float, Field(ge=0)] | None, Cell]
 class PublishedRow(BaseModel):
     """What both kinds of table have. ``system`` is the machine as its source names it. Aliases are the results' columns.
 
+    ``link_gb_s`` is the line rate of a node's link (GB/s), one way, from which the scaling model starts.
     ``variant`` is what else sets a row apart, such as where variables are.
     """
 
@@ -87,6 +88,7 @@ class PublishedRow(BaseModel):
     framework: str = Field("", serialization_alias="software")
     model: str = ""
     num_ps: CountCell = Field(None, serialization_alias="ps")
+    link_gb_s: Annotated[Annotated[float, Field(gt=0)] | None, Cell] = None
     variant: str = ""
     note: str = ""
 
@@ -252,7 +254,7 @@ def _ours(written: Mapping[str, str], path: Path, where: str) -> Iterator[Publis
         raise InvalidInput(f"{where}: '{configuration}' is for people; {EXPORT}")
     options = [name for name in cells if exported and name not in OF_TRAININGS and cells[name]]
     variant = [cells.get("variant", ""), configuration, *(f"{name}={cells[name]}" for name in options)]
-    row = {name: cells.get(name, "") for name in ("system", "model", "ps", "nodes")} | {
+    row = {name: cells.get(name, "") for name in ("system", "link_gb_s", "model", "ps", "nodes")} | {
         "framework": cells.get("software") or cells.get("framework", ""),
         "variant": ", ".join(filter(None, variant)),
         "source": cells.get("source", "") if published else "",

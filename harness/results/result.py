@@ -52,6 +52,7 @@ class Result:
     status: Status = "completed"
     reason: str = ""
     system: str = ""  # the site and partition, else the host; or the published system's name
+    link_gb_s: float = NAN  # of a publication: the line rate of a node's link, in GB/s
     site: str = ""  # the site and partition; "local" where no profile was used; "" if it was published
     tag: str = ""  # of --tag
     processor: str = ""

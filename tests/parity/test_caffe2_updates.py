@@ -19,9 +19,12 @@ from tests.parity.conftest import inside
 
 STEPS = 3
 # The last layers have three pixels a side or more: of two, IDEEP's kernels for AVX2 keep a gradient in its kernel's layout.
-IMAGES = {"pointwise": 32, "mnist_cnn": 28, "hep_cnn": 64, "resnet50": 160, "inception3": 139}
+IMAGES = {
+    **{"pointwise": 32, "mnist_cnn": 28, "hep_cnn": 64, "resnet50": 160, "inception3": 139},
+    **{"resnet101": 160, "alexnet": 227, "vgg16": 224},  # resnet152 has more of what resnet101 has
+}
 QUICK = ("mnist_cnn", "pointwise")
-EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in models.names()]
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in IMAGES]
 # The loss of a model without batch norm would tell: it grows.
 NORMALISED = ["pointwise", *(pytest.param(name, marks=pytest.mark.slow) for name in ("inception3", "resnet50"))]
 

@@ -11,6 +11,7 @@ from harness import kernels, results
 from harness.api import load
 from harness.core.statistics import scaling_efficiency
 from harness.errors import InvalidInput
+from harness.prediction.observations import groups
 from harness.report.page import figures, lines
 from harness.results import imported, published
 from harness.results.frame import OF_TRAININGS
@@ -225,6 +226,20 @@ def test_rows_that_differ_in_their_throughput_only_are_repeats(tmp_path: Path) -
     assert (repeated.values, repeated.img_per_s, repeated.stdev) == ((100.0, 110.0, 120.0), 110.0, 10.0)
     assert repeated.ci95 == pytest.approx(4.303 * 10 / 3**0.5, rel=1e-3)
     assert (repeated.workers, once.stdev, len(once.values)) == (8, 3.5, 0)
+
+
+def test_a_table_may_say_what_a_link_carries_also_after_its_export(tmp_path: Path, harness: Harness) -> None:
+    """The scaling model starts from it, as from what is known of a system by its name."""
+    head = "system,link_gb_s,backend,transport,model,batch_size,nodes,img_per_s\n"
+    rows = "".join(f"Mine,12.5,horovod,nccl,resnet50,64,{nodes},{90 * nodes}\n" for nodes in (1, 2, 4))
+    (tmp_path / "own.csv").write_text(head + rows)
+    harness("export", "own.csv", "-o", "again.csv").succeeded()
+    for name in ("own.csv", "again.csv"):
+        (group,) = groups(results.load([tmp_path / name]))[0]
+        assert group.network.line_rate_gb_s == 12.5
+    assert "a link carries 12.41 GB/s, the nominal rate" in harness(
+        *("predict", "--from", "own.csv", "--model", "resnet50", "--backend", "horovod", "--nodes", "8")
+    ).succeeded().stdout
 
 
 def test_the_template_is_a_table_with_every_column(harness: Harness, tmp_path: Path) -> None:
