@@ -36,10 +36,6 @@ _KINDS: dict[str, type[AnyRecord]] = {kind.file_name: kind for kind in (Record, 
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # bytes that the locale has no characters for
 
 
-def silent(done: int, of: int) -> None:
-    """Progress that nobody looks at."""
-
-
 def refuse(reason: str) -> None:
     """What becomes of a record that cannot be read, unless the caller leaves it out."""
     raise InvalidInput(reason)
@@ -47,7 +43,7 @@ def refuse(reason: str) -> None:
 
 def load(
     sources: Sequence[str | Path],
-    progress: OnRecord = silent,
+    progress: OnRecord = lambda done, of: None,
     unreadable: Unreadable = refuse,
     selected: Selected | None = None,
     with_accuracies: bool = False,
