@@ -212,10 +212,10 @@ def judge(pairs: Sequence[OldNew], rule: Rule = _DEFAULT, systems: Sequence[obje
     Pairs on equal ``systems``, by default all, tell each other how much jobs differ where a side has one.
     """
     systems = systems or [""] * len(pairs)
-    on_system: dict[object, list[OldNew]] = defaultdict(list)
+    on_system: dict[object, list[Sample]] = defaultdict(list)
     for pair, system in zip(pairs, systems, strict=True):
-        on_system[system].append(pair)
-    spreads = {system: _between(alike) for system, alike in on_system.items()}
+        on_system[system] += pair
+    spreads = {system: pooled_variance(sample.units for sample in its) for system, its in on_system.items()}
     tested = [_tested(pair, spreads[system]) for pair, system in zip(pairs, systems, strict=True)]
     shifts = [shift for shift, _ in tested if shift]
     lower, higher = (
@@ -233,7 +233,7 @@ def _tested(pair: OldNew, spread: tuple[float, int]) -> tuple[Shift | None, str]
 
     ``spread`` is that of all pairs on the system.
     """
-    own = _between([pair])
+    own = pooled_variance(sample.units for sample in pair)
     spread = own if own[1] >= ENOUGH else spread
     jobs, reason = [len(sample.units) for sample in pair], ""
     if min(jobs) < 1 or (min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)):
@@ -261,11 +261,6 @@ def _judgement(shift: Shift, slower: float, faster: float, rule: Rule, reason: s
     elif faster < rule.alpha:
         verdict = "faster" if high >= rule.threshold else "significant, below the threshold"
     return Judgement(verdict, reason, change, (low95, high95), (low, high), min(slower, faster))
-
-
-def _between(pairs: Sequence[OldNew]) -> tuple[float, int]:
-    """The variance between jobs of these samples, of all that have several, and its degrees of freedom."""
-    return pooled_variance(sample.units for pair in pairs for sample in pair)
 
 
 def _variance(pair: OldNew, spread: tuple[float, int]) -> tuple[float, float]:
