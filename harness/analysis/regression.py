@@ -348,19 +348,13 @@ class _Side:
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
         self.numbers: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
-        self.without: dict[str, dict[str, list[Result]]] = {
-            "failed": defaultdict(list),
-            "interrupted": defaultdict(list),
-        }
+        self.failed: dict[str, list[Result]] = defaultdict(list)
+        self.interrupted: dict[str, list[Result]] = defaultdict(list)
         for run in runs:
             if run.completed:
                 self.numbers[run.key][run.system].append(run)
             else:
-                self.without[run.status][run.key].append(run)
-
-    @property
-    def failed(self) -> Mapping[str, Runs]:
-        return self.without["failed"]
+                (self.failed if run.status == "failed" else self.interrupted)[run.key].append(run)
 
     def of(self, key: str) -> Runs:
         return [run for runs in self.numbers[key].values() for run in runs]
@@ -371,7 +365,7 @@ class _Side:
 
     def in_vain(self, key: str, name: SideName) -> str:
         """Why the last run of a spec has no number; "" if none was tried in vain."""
-        runs = self.without["interrupted"].get(key) or self.failed.get(key)
+        runs = self.interrupted.get(key) or self.failed.get(key)
         return f"{runs[-1].status} in {name}: {runs[-1].reason}" if runs else ""
 
     @property
@@ -419,9 +413,8 @@ def _judged(matches: Sequence[Match], rule: Rule, two_systems: bool) -> list[Jud
 
 def _common(matches: Sequence[Match]) -> tuple[Difference, ...]:
     """What differs in all matches. A run that failed early could not tell its environment, so it does not count."""
-    first, *others = [match.differences for match in matches if not match.lost] or [
-        match.differences for match in matches
-    ]
+    having = [match for match in matches if not match.lost] or matches
+    first, *others = (match.differences for match in having)
     return tuple(difference for difference in first if all(difference in other for other in others))
 
 
@@ -429,10 +422,8 @@ def _pairs(
     matches: Sequence[Match], judgements: Sequence[Judgement], common: Sequence[Difference], two_systems: bool
 ) -> list[Pair]:
     """A pair for each match, with what explains it if it has changed: what is not ``common`` to all, and the steps."""
-    names, times = (
-        spec_names({match.key: match.old[0].spec for match in matches}),
-        Counter(match.key for match in matches),
-    )
+    names = spec_names({match.key: match.old[0].spec for match in matches})
+    times = Counter(match.key for match in matches)
     pairs = []
     for match, judgement in zip(matches, judgements, strict=True):
         comparable = not (match.lost or two_systems or match.old[0].kernel)
@@ -503,7 +494,7 @@ def _steps(runs: Runs) -> dict[str, float]:
 def _unpaired(old: _Side, new: _Side, matches: Sequence[Match]) -> list[Unpaired]:
     """What is in no match, on either side, each with the other side's closest spec if it was not tried there."""
     used = {run for match in matches for run in (*match.old, *match.new)}
-    tried = {**new.without["failed"], **new.without["interrupted"]}
+    tried = new.failed | new.interrupted
     without = new.specs([key for key in tried if key not in old.numbers and key not in new.numbers])
     in_vain = [
         Unpaired("NEW", name, _systems(tried[key]), f"{new.in_vain(key, 'NEW')}; OLD has no number either")
