@@ -99,11 +99,8 @@ def _check_sites(names: Sequence[str], offline: bool, as_json: bool) -> None:
 def site_show(name: str, environ: str | None, as_json: bool) -> None:
     """Show what a run gets from the site NAME: its system, partition and environment, merged."""
     target = sites.find(name, environ)
-    if as_json:
-        click.echo(json.dumps(target.as_dict(), indent=1))
-        return
-    for field, value in sites.values(target).items():
-        click.echo(f"{field:24} {value}")
+    lines = [f"{field:24} {value}" for field, value in sites.values(target).items()]
+    click.echo(json.dumps(target.as_dict(), indent=1) if as_json else "\n".join(lines))
 
 
 @site.command("path", short_help="Print the file that describes a site")
