@@ -301,7 +301,7 @@ def compare(old: Sequence[Result], new: Sequence[Result], rule: Rule = _DEFAULT)
         old, new = ([*matched, *kernels_of(side)] for matched, side in zip(both, (old, new), strict=True))
     new = _without(old, new, notes)
     before, after = _Side(old), _Side(new)
-    matches = [*_matched(before, after), *_lost(before, after)]
+    matches = [*_matches(before, after)]
     if not matches:
         raise InvalidInput(_nothing_in_common(before, after))
     judgements = _judged(matches, rule, two_systems)
@@ -381,18 +381,14 @@ def _systems(runs: Runs) -> tuple[str, ...]:
     return tuple(sorted({run.system for run in runs}))
 
 
-def _matched(old: _Side, new: _Side) -> Iterator[Match]:
-    """Specs with a number on both sides, system by system where both sides have a system."""
+def _matches(old: _Side, new: _Side) -> Iterator[Match]:
+    """Specs with a number on both sides, on each system that both have; then those of which all runs of NEW have failed."""
     for key, here in old.numbers.items():
         there = new.numbers.get(key, {})
         if both := [system for system in here if system in there]:
             yield from (Match(here[system], there[system]) for system in both)
         elif there:  # another system, or a machine whose name changes from job to job
             yield Match(old.of(key), new.of(key))
-
-
-def _lost(old: _Side, new: _Side) -> Iterator[Match]:
-    """Specs with a number in OLD and none in NEW, because the runs failed."""
     for key in old.numbers:
         if key in new.failed and key not in new.numbers:
             yield Match(old.of(key), new.failed[key], lost=True)
