@@ -128,17 +128,12 @@ def _recorded(root: Path, progress: OnRecord, unreadable: Unreadable) -> list[Re
             unreadable(f"{name}: not a valid record: {error_in_one_line(error)}")
         else:
             if (folder := file.parent.parent) not in systems:
-                systems[folder] = _system(folder)
+                note = folder / SYSTEM  # what it adds to the name of the system of all runs in this folder
+                systems[folder] = f", {note.read_text().strip()}" if note.is_file() else ""
             added = systems[folder]
             results += [replace(each, system=each.system + added) for each in its] if added else its
         progress(done, len(files))
     return results
-
-
-def _system(folder: Path) -> str:
-    """What ``SYSTEM``, in the folder of run directories, adds to the name of the system of their runs."""
-    file = folder / SYSTEM
-    return f", {file.read_text().strip()}" if file.is_file() else ""
 
 
 def trainings(results: Sequence[Result]) -> list[Result]:
