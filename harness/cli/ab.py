@@ -90,8 +90,7 @@ def ab(
     if of:
         if a or b or command or kernel:
             raise InvalidInput(f"--of {of}: measures nothing; leave out --a, --b, --kernel and the command")
-        comparison, runs, records = sides.reopen(of)
-        _tell(comparison, runs, records, given["as_json"])
+        _tell(*sides.reopen(of), given["as_json"])
         return
     subject = _subject(command, kernel, given)
     place, as_json = place_of(given), given["as_json"]
