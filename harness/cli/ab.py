@@ -10,9 +10,8 @@ import click
 
 from harness import kernels
 from harness.cli.kernels import BYTES, SIZE, kernel_of
-from harness.cli.launching import program_options
 from harness.cli.options import COMPLETED, WRITTEN, GroupedCommand, grouped, option, place_of, spec_options
-from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out
+from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out, program_options
 from harness.cli.values import PATH, SHARE, completing
 from harness.core import backend as backends
 from harness.core.program import OF_PROGRAM
