@@ -5,7 +5,7 @@ All raise ``harness.errors.InvalidInput`` with one line for a request that canno
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -262,24 +262,18 @@ def predict(
     return pandas.DataFrame(predictions, columns=columns)
 
 
-def _by_field(given: Mapping[str, object]) -> dict[str, Any]:
-    """What is ``given`` by the names of fields, which may also be called what the command line calls them."""
-    names = {"env": "environment"} | backends.option_fields()
-    fields: dict[str, object] = {}
-    for name, value in given.items():
-        field = names.get(name, name)
-        if field in fields:
-            both = [other for other in given if names.get(other, other) == field]
-            raise InvalidInput(f"{' and '.join(both)} are the same option; give one of them")
-        fields[field] = value
-    return fields
-
-
 def _place(
     site: str | None, output: str | Path | None, fields: dict[str, object], dry_run: bool = False
 ) -> tuple[Place, dict[str, Any]]:
     """Where it runs, and the fields that say something else, by the names that a spec has for them."""
-    options: dict[str, Any] = _by_field(fields)
+    options: dict[str, Any] = {}
+    names = {"env": "environment"} | backends.option_fields()  # what the command line calls fields
+    for name, value in fields.items():
+        field = names.get(name, name)
+        if field in options:
+            both = [other for other in fields if names.get(other, other) == field]
+            raise InvalidInput(f"{' and '.join(both)} are the same option; give one of them")
+        options[field] = value
     if strange := sorted(OF_COMMAND & options.keys()):
         raise InvalidInput(f"'{strange[0]}' is an option of the command `harness run` only, not of Python's functions")
     given = {name: options.pop(name) for name in OF_PLACE if name in options}

@@ -236,15 +236,6 @@ def _paired(samples: Choice) -> tuple[float, int, int] | None:
     return (factor * math.sqrt(squares / freedom), freedom, columns - 1) if squares > ROUNDED**2 else None
 
 
-def _unit(over: Sequence[Choice], under: Sequence[Choice]) -> ChanceUnit:
-    samples = [sample for choice in (*over, *under) for sample in choice]
-    jobs = [sample.size for sample in samples]
-    pairs = 0
-    if min(jobs) == 1 and _terms(over, under) is not None:
-        pairs = min(len(sample.values) for sample in samples if sample.size == 1)
-    return ChanceUnit(min(jobs), max(jobs), pairs)
-
-
 class Common(NamedTuple):
     """What the scatter of several choices has in common: a ``variance`` with its ``freedom``, as much as they are alike.
 
@@ -299,8 +290,11 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], common: Common | None
     drawn towards the common one bears that out. Pairs have differences with a scatter of their own.
     """
     dividend, divisor = (math.prod(max(one.mean for one in choice) for choice in side) for side in (over, under))
-    value, unit = dividend / divisor, _unit(over, under)
-    terms = _terms(over, under)
+    value, terms = dividend / divisor, _terms(over, under)
+    samples = [sample for choice in (*over, *under) for sample in choice]
+    jobs = [sample.size for sample in samples]
+    in_pairs = [len(sample.values) for sample in samples if sample.size == 1 and terms is not None]
+    unit = ChanceUnit(min(jobs), max(jobs), min(in_pairs, default=0))
     if terms is None:
         return Ratio(value, unit=unit)
     careful, tail = bool(over[0][0].jobs or over[0][0].published), 1 - LEVEL

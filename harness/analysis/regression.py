@@ -212,10 +212,10 @@ def judge(pairs: Sequence[OldNew], rule: Rule = _DEFAULT, systems: Sequence[obje
     Pairs on equal ``systems``, by default all, tell each other how much jobs differ where a side has one.
     """
     systems = systems or [""] * len(pairs)
-    on_system: dict[object, list[OldNew]] = defaultdict(list)
+    on_system: dict[object, list[Sample]] = defaultdict(list)
     for pair, system in zip(pairs, systems, strict=True):
-        on_system[system].append(pair)
-    spreads = {system: _between(alike) for system, alike in on_system.items()}
+        on_system[system] += pair
+    spreads = {system: pooled_variance(sample.units for sample in its) for system, its in on_system.items()}
     tested = [_tested(pair, spreads[system]) for pair, system in zip(pairs, systems, strict=True)]
     shifts = [shift for shift, _ in tested if shift]
     lower, higher = (
@@ -233,7 +233,7 @@ def _tested(pair: OldNew, spread: tuple[float, int]) -> tuple[Shift | None, str]
 
     ``spread`` is that of all pairs on the system.
     """
-    own = _between([pair])
+    own = pooled_variance(sample.units for sample in pair)
     spread = own if own[1] >= ENOUGH else spread
     jobs, reason = [len(sample.units) for sample in pair], ""
     if min(jobs) < 1 or (min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)):
@@ -261,11 +261,6 @@ def _judgement(shift: Shift, slower: float, faster: float, rule: Rule, reason: s
     elif faster < rule.alpha:
         verdict = "faster" if high >= rule.threshold else "significant, below the threshold"
     return Judgement(verdict, reason, change, (low95, high95), (low, high), min(slower, faster))
-
-
-def _between(pairs: Sequence[OldNew]) -> tuple[float, int]:
-    """The variance between jobs of these samples, of all that have several, and its degrees of freedom."""
-    return pooled_variance(sample.units for pair in pairs for sample in pair)
 
 
 def _variance(pair: OldNew, spread: tuple[float, int]) -> tuple[float, float]:
@@ -306,7 +301,7 @@ def compare(old: Sequence[Result], new: Sequence[Result], rule: Rule = _DEFAULT)
         old, new = ([*matched, *kernels_of(side)] for matched, side in zip(both, (old, new), strict=True))
     new = _without(old, new, notes)
     before, after = _Side(old), _Side(new)
-    matches = [*_matched(before, after), *_lost(before, after)]
+    matches = [*_matches(before, after)]
     if not matches:
         raise InvalidInput(_nothing_in_common(before, after))
     judgements = _judged(matches, rule, two_systems)
@@ -353,19 +348,13 @@ class _Side:
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
         self.numbers: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
-        self.without: dict[str, dict[str, list[Result]]] = {
-            "failed": defaultdict(list),
-            "interrupted": defaultdict(list),
-        }
+        self.failed: dict[str, list[Result]] = defaultdict(list)
+        self.interrupted: dict[str, list[Result]] = defaultdict(list)
         for run in runs:
             if run.completed:
                 self.numbers[run.key][run.system].append(run)
             else:
-                self.without[run.status][run.key].append(run)
-
-    @property
-    def failed(self) -> Mapping[str, Runs]:
-        return self.without["failed"]
+                (self.failed if run.status == "failed" else self.interrupted)[run.key].append(run)
 
     def of(self, key: str) -> Runs:
         return [run for runs in self.numbers[key].values() for run in runs]
@@ -376,7 +365,7 @@ class _Side:
 
     def in_vain(self, key: str, name: SideName) -> str:
         """Why the last run of a spec has no number; "" if none was tried in vain."""
-        runs = self.without["interrupted"].get(key) or self.failed.get(key)
+        runs = self.interrupted.get(key) or self.failed.get(key)
         return f"{runs[-1].status} in {name}: {runs[-1].reason}" if runs else ""
 
     @property
@@ -392,18 +381,14 @@ def _systems(runs: Runs) -> tuple[str, ...]:
     return tuple(sorted({run.system for run in runs}))
 
 
-def _matched(old: _Side, new: _Side) -> Iterator[Match]:
-    """Specs with a number on both sides, system by system where both sides have a system."""
+def _matches(old: _Side, new: _Side) -> Iterator[Match]:
+    """Specs with a number on both sides, on each system that both have; then those of which all runs of NEW have failed."""
     for key, here in old.numbers.items():
         there = new.numbers.get(key, {})
         if both := [system for system in here if system in there]:
             yield from (Match(here[system], there[system]) for system in both)
         elif there:  # another system, or a machine whose name changes from job to job
             yield Match(old.of(key), new.of(key))
-
-
-def _lost(old: _Side, new: _Side) -> Iterator[Match]:
-    """Specs with a number in OLD and none in NEW, because the runs failed."""
     for key in old.numbers:
         if key in new.failed and key not in new.numbers:
             yield Match(old.of(key), new.failed[key], lost=True)
@@ -424,9 +409,8 @@ def _judged(matches: Sequence[Match], rule: Rule, two_systems: bool) -> list[Jud
 
 def _common(matches: Sequence[Match]) -> tuple[Difference, ...]:
     """What differs in all matches. A run that failed early could not tell its environment, so it does not count."""
-    first, *others = [match.differences for match in matches if not match.lost] or [
-        match.differences for match in matches
-    ]
+    having = [match for match in matches if not match.lost] or matches
+    first, *others = (match.differences for match in having)
     return tuple(difference for difference in first if all(difference in other for other in others))
 
 
@@ -434,10 +418,8 @@ def _pairs(
     matches: Sequence[Match], judgements: Sequence[Judgement], common: Sequence[Difference], two_systems: bool
 ) -> list[Pair]:
     """A pair for each match, with what explains it if it has changed: what is not ``common`` to all, and the steps."""
-    names, times = (
-        spec_names({match.key: match.old[0].spec for match in matches}),
-        Counter(match.key for match in matches),
-    )
+    names = spec_names({match.key: match.old[0].spec for match in matches})
+    times = Counter(match.key for match in matches)
     pairs = []
     for match, judgement in zip(matches, judgements, strict=True):
         comparable = not (match.lost or two_systems or match.old[0].kernel)
@@ -508,7 +490,7 @@ def _steps(runs: Runs) -> dict[str, float]:
 def _unpaired(old: _Side, new: _Side, matches: Sequence[Match]) -> list[Unpaired]:
     """What is in no match, on either side, each with the other side's closest spec if it was not tried there."""
     used = {run for match in matches for run in (*match.old, *match.new)}
-    tried = {**new.without["failed"], **new.without["interrupted"]}
+    tried = new.failed | new.interrupted
     without = new.specs([key for key in tried if key not in old.numbers and key not in new.numbers])
     in_vain = [
         Unpaired("NEW", name, _systems(tried[key]), f"{new.in_vain(key, 'NEW')}; OLD has no number either")

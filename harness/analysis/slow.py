@@ -1,6 +1,6 @@
 """Which nodes and links are slow against the others: the rule of docs/kernels.md, for a record of the kernel ``pairs``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from harness.core.statistics import MAD_TO_STDEV
@@ -50,8 +50,8 @@ def slow_links(nodes: Sequence[str], bytes_per_s: Sequence[Sequence[float | None
     What a node does is the median of its pairs. A pair is compared with the slower of what its sender and its receiver do
     with others: so a slow node's pairs are not named again.
     """
-    sends = [median(_numbers(row)) for row in bytes_per_s]
-    receives = [median(_numbers(column)) for column in zip(*bytes_per_s, strict=True)]
+    sends = [median(rate for rate in row if rate is not None) for row in bytes_per_s]
+    receives = [median(rate for rate in column if rate is not None) for column in zip(*bytes_per_s, strict=True)]
     found = [*slow_nodes("sends", nodes, sends), *slow_nodes("receives", nodes, receives)]
     links = [
         (sender, receiver, rate, min(sends[i], receives[j]))
@@ -112,7 +112,3 @@ def _of_largest(rank: KernelRank) -> tuple[SizeTimes, OwnTimes]:
     times = max(rank.sizes, key=lambda each: each.size)
     assert times.own
     return times, times.own
-
-
-def _numbers(rates: Iterable[float | None]) -> list[float]:
-    return [rate for rate in rates if rate is not None]

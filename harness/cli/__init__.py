@@ -111,7 +111,7 @@ COMMANDS = {
         "kernel": ("kernels.kernel", "Measure what a transport does by itself, or compare all of them"),
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
         "train": ("runs.train", "Train to an accuracy, and print the time that took"),
-        "launch": ("launching.launch", "Start your own distributed program as ours are started"),
+        "launch": ("runs.launch", "Start your own distributed program as ours are started"),
         "status": ("runs.status", "Show how far runs are"),
         "collect": ("runs.collect", "Make the records of runs whose jobs have ended"),
         "cancel": ("runs.cancel", "Cancel the jobs of runs"),

@@ -10,9 +10,8 @@ import click
 
 from harness import kernels
 from harness.cli.kernels import BYTES, SIZE, kernel_of
-from harness.cli.launching import program_options
 from harness.cli.options import COMPLETED, WRITTEN, GroupedCommand, grouped, option, place_of, spec_options
-from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out
+from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out, program_options
 from harness.cli.values import PATH, SHARE, completing
 from harness.core import backend as backends
 from harness.core.program import OF_PROGRAM
@@ -90,8 +89,7 @@ def ab(
     if of:
         if a or b or command or kernel:
             raise InvalidInput(f"--of {of}: measures nothing; leave out --a, --b, --kernel and the command")
-        comparison, runs, records = sides.reopen(of)
-        _tell(comparison, runs, records, given["as_json"])
+        _tell(*sides.reopen(of), given["as_json"])
         return
     subject = _subject(command, kernel, given)
     place, as_json = place_of(given), given["as_json"]

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from harness.cli.interrupts import signals_interrupt
-from harness.cli.loading import Command
 from harness.cli.values import ANY_PATH, AS_JSON, QUIET
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
@@ -18,6 +17,7 @@ from harness.errors import Interrupted, InvalidInput, RunFailed
 from harness.worker.inputs.errors import DataError
 
 PIXELS = click.IntRange(1, 4096)
+SEEDS = click.IntRange(min=0)
 SHARDS = click.IntRange(1, 99_999)  # five digits, in the world of these files
 CORES = len(os.sched_getaffinity(0))
 DECODERS = click.IntRange(1, 1024)
@@ -29,10 +29,6 @@ PROCESSES = click.option(
     metavar="NUMBER",
     help="that decode  [default: one per core]",
 )
-
-
-def _seed(of: str) -> Callable[[Command], Command]:
-    return click.option("--seed", type=click.IntRange(min=0), default=1, help=of)
 
 
 @contextmanager
@@ -65,7 +61,7 @@ def data() -> None:
 @click.option("--classes", type=int, default=8, help="number of classes, one folder each")
 @click.option("--width", type=PIXELS, default=500, help="pixels")
 @click.option("--height", type=PIXELS, default=375, help="pixels")
-@_seed("of what the images show")
+@click.option("--seed", type=SEEDS, default=1, help="of what the images show")
 def data_make(path: Path, images: int, classes: int, width: int, height: int, seed: int) -> None:
     """Write a small JPEG data set in ImageNet's layout to the new folder PATH."""
     from harness.datasets import make
@@ -91,7 +87,7 @@ def data_make(path: Path, images: int, classes: int, width: int, height: int, se
 )
 @click.option("--class-names", type=ANY_PATH, metavar="FILE", help="lines `class<TAB>name` for image/class/text")
 @click.option("--skip-bad", is_flag=True, help="leave out images that cannot be decoded, and list them in the manifest")
-@_seed("of the order in which images are dealt to the shards")
+@click.option("--seed", type=SEEDS, default=1, help="of the order in which images are dealt to the shards")
 @PROCESSES
 @AS_JSON
 @QUIET

@@ -84,11 +84,8 @@ def list_kernels(as_json: bool) -> None:
         }
         for name in kernels.names()
     ]
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        click.echo(f"{row['kernel']}: {row['what']}\n    {row['sizes']:7} {', '.join(row['backends'])}")
+    lines = [f"{row['kernel']}: {row['what']}\n    {row['sizes']:7} {', '.join(row['backends'])}" for row in rows]
+    click.echo(json.dumps(rows, indent=1) if as_json else "\n".join(lines))
 
 
 @list_.command("programs", short_help="Programs whose output `harness launch --log` reads")
@@ -99,11 +96,8 @@ def list_programs(as_json: bool) -> None:
     A program that prints steps needs --images-per-step, too.
     """
     rows = [{"name": name} | known_logs.read(name) for name in known_logs.names()]
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        click.echo(f"{row['name']:18} {row.get('unit', 'img/s'):6}  {row['title']}")
+    lines = [f"{row['name']:18} {row.get('unit', 'img/s'):6}  {row['title']}" for row in rows]
+    click.echo(json.dumps(rows, indent=1) if as_json else "\n".join(lines))
 
 
 @list_.command("environments", short_help="The backends' environments, with their state and folder")

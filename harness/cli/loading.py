@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = "harness.left_out"  # what a command's context keeps
 _MOST_NAMED = 3  # records that were left out
-Command = TypeVar("Command", bound=Callable[..., object])
-
 
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", type=SOURCE, shell_complete=files)
 

@@ -191,16 +191,9 @@ def _field_option(
             whose[f"{value:g}" if isinstance(value, float) else str(value)].append(owner)
         defaults = [value + (f" ({', '.join(whose[value])})" if len(whose) > 1 else "") for value in whose]
         explained += f"  [default: {' or '.join(defaults)}]"
-    metavar, kind = written or (WRITTEN.get(name, _metavar(info.annotation)), click.STRING)
-    choice = COMPLETED.get(name, partial(list, _choice(info.annotation)))
-    return option(names, explained, metavar, kind, shell_complete=completing(choice))
-
-
-def _choice(annotation: object) -> tuple[str, ...]:
-    return typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
-
-
-def _metavar(annotation: object) -> str:
-    if choice := _choice(annotation):
-        return "|".join(choice)
-    return "NUMBER" if "int" in str(annotation) or "float" in str(annotation) else "TEXT"
+    of = info.annotation
+    choice: tuple[str, ...] = typing.get_args(of) if typing.get_origin(of) is Literal else ()
+    usual = "|".join(choice) or ("NUMBER" if "int" in str(of) or "float" in str(of) else "TEXT")
+    metavar, kind = written or (WRITTEN.get(name, usual), click.STRING)
+    choices = COMPLETED.get(name, partial(list, choice))
+    return option(names, explained, metavar, kind, shell_complete=completing(choices))

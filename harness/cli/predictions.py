@@ -1,11 +1,9 @@
 """The scaling model: predict, fit and explain."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,10 +17,6 @@ from harness.core.validation import option_name
 from harness.core.written import numbers, positive, servers
 from harness.errors import InvalidInput
 from harness.results.selection import parted
-
-if TYPE_CHECKING:
-    from harness.prediction.forecast import Basis
-    from harness.prediction.workload import Workload
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
@@ -91,13 +85,6 @@ NODES = option(
 PS = option("--ps", "numbers of parameter servers", "best|SIZES", ParsedText(servers), default="best")
 
 
-def _asked(given: dict[str, object]) -> tuple[Workload, Basis]:
-    """What is to be predicted, and from what. Raises InvalidInput."""
-    from harness.prediction.basis import asked
-
-    return asked(lambda fields: spec_of(given, **fields), given, some_of)
-
-
 # --- commands ---
 
 
@@ -109,9 +96,10 @@ def predict(nodes: list[int], ps: list[int] | None, as_json: bool, **given: obje
     `harness predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`
     """
     from harness.prediction import forecast
+    from harness.prediction.basis import asked
     from harness.report.text import prediction
 
-    workload, basis = _asked(given)
+    workload, basis = asked(lambda fields: spec_of(given, **fields), given, some_of)
     predictions = forecast.predictions(workload, basis, nodes, ps)
     tell = prediction.predictions_as_json if as_json else prediction.predictions
     click.echo(tell(workload, basis, predictions))
@@ -175,7 +163,9 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
     """
     from harness.prediction import explain as explaining
     from harness.prediction import forecast
-    from harness.prediction.basis import StartingPoint
+    from harness.prediction.basis import StartingPoint, asked
+    from harness.records.measurement import Record
+    from harness.records.record import search
     from harness.report.text import prediction
 
     measured = None
@@ -187,23 +177,15 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
         start = StartingPoint.of(given)
         if given["sources"] and start.network is not None:
             raise InvalidInput("--network: instead of --from, which says it itself")
-        explained, measured = explaining.explain_record(_training_in(record), given["sources"], start, any_of)
+        files = [Path(file) for file in search(record, (Record.file_name,))]
+        if len(files) != 1:
+            raise InvalidInput(f"{record}: has {plural(len(files), 'training')}; give the record of one, or its folder")
+        explained, measured = explaining.explain_record(files[0], given["sources"], start, any_of)
     else:
-        workload, basis = _asked(given)
+        workload, basis = asked(lambda fields: spec_of(given, **fields), given, some_of)
         if nodes is None:
             raise InvalidInput("--nodes is required: the one size that is to be explained, such as --nodes 128")
         forecast.check_sizes(workload, [nodes], ps)
         explained = explaining.explain(workload, basis, nodes, ps)
     tell = prediction.explanation_as_json if as_json else prediction.explanation
     click.echo(tell(explained, measured))
-
-
-def _training_in(path: Path) -> Path:
-    """The record of the one training at or below ``path``. Raises InvalidInput for none and for several."""
-    from harness.records.measurement import Record
-    from harness.records.record import search
-
-    files = [Path(file) for file in search(path, (Record.file_name,))]
-    if len(files) != 1:
-        raise InvalidInput(f"{path}: has {plural(len(files), 'training')}; give the record of one, or its folder")
-    return files[0]

@@ -1,4 +1,4 @@
-"""Measuring and training: run and train; and status, collect and cancel for runs on a cluster."""
+"""Measuring, training and starting: run, train and launch; and status, collect and cancel for runs on a cluster."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,9 @@ from harness.cli.options import (
 )
 from harness.cli.values import ANY_PATH, AS_JSON, QUIET, Given, ParsedText, completing, parts
 from harness.core import backend as backends
-from harness.core.spec import MPI_LIBRARIES, SYNTHETIC, Accuracy, RunSpec, Training
+from harness.core.program import OF_PROGRAM, UNUSED
+from harness.core.spec import MPI_LIBRARIES, SYNTHETIC, Accuracy, Program, RunSpec, Training
+from harness.core.subject import Subject
 from harness.core.validation import checked
 from harness.core.written import numbers, share
 from harness.errors import InvalidInput, RunFailed
@@ -46,6 +48,7 @@ from harness.worker.agent.seating import SPEC, SUBMISSION
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
 MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit", "dilation", "bytes_scale")
 TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
+LAUNCH_DEFAULTS = {"repeats": 1}
 
 
 RUNNING = (*WHERE_TO_RUN, *HOW_TO_RUN)
@@ -229,6 +232,39 @@ def train(**given: object) -> None:
     how = checked(Training, {"validation": given["data"]} | fields)
     spec = spec_of(given, **TRAINING_DEFAULTS, repeats=1, training=how)
     measure([spec], place_of(given), given, outcomes.training)
+
+
+def program_options(*left_out: str) -> list[click.Option]:
+    """An option for each field of a program that is not given as a command."""
+    every = field_options(Program, {"pattern": ("REGEX", click.STRING)})
+    return [option for option in every if option.name in OF_PROGRAM - {*left_out}]
+
+
+@click.command(
+    "launch",
+    cls=GroupedCommand,
+    context_settings={"allow_interspersed_args": False},
+    params=[
+        click.Argument(["command"], nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED),
+        *grouped(
+            "What to start",
+            *program_options(),
+            *spec_options(UNUSED, LAUNCH_DEFAULTS, wanted=lambda backend: False, emulated=False),
+        ),
+        *(option for option in RUNNING if option.name != "environment"),
+    ],
+)
+def launch(command: tuple[str, ...], **given: object) -> None:
+    """Start COMMAND on every node as our own processes are started, and wait until all of them have ended.
+
+    Each process finds its place in TF_CONFIG, or MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and LOCAL_RANK, or as a rank of
+    MPI (--mpi), or in its arguments, where {rank}, {task_index}, {job_name}, {ps_hosts}, {worker_hosts} and others are
+    replaced (docs/launch.md). Exits with 1 if a process fails.
+
+    `harness launch --nodes 2 --pattern 'total images/sec: ([0-9.]+)' -- python train.py --lr 0.1`
+    """
+    place = place_of(given)
+    measure(specs_of(given, place, Subject(command=command), **LAUNCH_DEFAULTS), place, given, launches.summary)
 
 
 RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=ANY_PATH)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -52,7 +51,7 @@ def site_init(name: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
     click.echo(f"wrote {path}")
-    _check_sites([str(path)], offline=False, as_json=False)
+    click.get_current_context().invoke(site_check, names=(str(path),), offline=False, as_json=False)
 
 
 @site.command("check", short_help="Check site profiles, and whether Slurm would take a job")
@@ -65,10 +64,6 @@ def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
     A partition is ok if `harness run` there would be taken, and valid if that cannot be tried from here. Slurm is asked
     with `sbatch --test-only`: nothing is submitted.
     """
-    _check_sites(names, offline, as_json)
-
-
-def _check_sites(names: Sequence[str], offline: bool, as_json: bool) -> None:
     from harness.running.trial import trials
 
     count, reports = 0, []
@@ -99,11 +94,8 @@ def _check_sites(names: Sequence[str], offline: bool, as_json: bool) -> None:
 def site_show(name: str, environ: str | None, as_json: bool) -> None:
     """Show what a run gets from the site NAME: its system, partition and environment, merged."""
     target = sites.find(name, environ)
-    if as_json:
-        click.echo(json.dumps(target.as_dict(), indent=1))
-        return
-    for field, value in sites.values(target).items():
-        click.echo(f"{field:24} {value}")
+    lines = [f"{field:24} {value}" for field, value in sites.values(target).items()]
+    click.echo(json.dumps(target.as_dict(), indent=1) if as_json else "\n".join(lines))
 
 
 @site.command("path", short_help="Print the file that describes a site")

@@ -13,7 +13,6 @@ from harness.cli.values import ANY_PATH, Given
 from harness.core.text import plural
 from harness.report.text import outcomes, plans
 from harness.running.campaign import Campaign, PointStatus, problem
-from harness.running.prepare import Place
 from harness.running.study import Study
 
 FILE = click.Argument(["file"], type=ANY_PATH)
@@ -52,7 +51,7 @@ def study_run(**given: Any) -> None:
 
     Exits with 1 if a point has no number in the end; the others go on without it.
     """
-    campaign = Campaign(*_described(given))
+    campaign = _campaign(given)
     if campaign.place.dry_run:
         click.echo(_study_plan(campaign, given))
         return
@@ -82,10 +81,10 @@ def _study_plan(campaign: Campaign, given: Given) -> str:
     return plans.study_plan(points, runs, queue)
 
 
-def _described(given: Given) -> tuple[Study, Place]:
-    """The study of ``given["file"]`` and where it takes place: --site counts before the file, the file before a config."""
+def _campaign(given: Given) -> Campaign:
+    """The study of ``given["file"]`` where it takes place: --site counts before the file, the file before a config."""
     file = Study.read(given["file"])
-    return file, place_of(given, file.site)
+    return Campaign(file, place_of(given, file.site))
 
 
 def _called(given: dict[str, object]) -> str:
@@ -101,14 +100,14 @@ def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
 @_of_file("status", "Show how far the points are", "as_json")
 def study_status(as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
-    points = Campaign(*_described(given)).status()
+    points = _campaign(given).status()
     _print(points, as_json, outcomes.study(points))
 
 
 @_of_file("collect", "Make the records of points whose jobs have ended", "as_json")
 def study_collect(as_json: bool, **given: object) -> None:
     """Make the records of the study FILE's jobs that have ended. Exits with 1 if a point has failed or is refused."""
-    campaign = Campaign(*_described(given))
+    campaign = _campaign(given)
     campaign.collect()
     points = campaign.status()
     _print(points, as_json, outcomes.study(points))
@@ -119,4 +118,4 @@ def study_collect(as_json: bool, **given: object) -> None:
 @_of_file("cancel", "Cancel all jobs of the study")
 def study_cancel(**given: object) -> None:
     """Cancel all jobs of the study FILE. What is measured already is kept."""
-    print_cancelled(Campaign(*_described(given)).cancel())
+    print_cancelled(_campaign(given).cancel())

@@ -6,8 +6,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from harness import results
-from harness.analysis.evidence import server_traffic
-from harness.analysis.late import Late, late
+from harness.analysis.evidence import Late, late, server_traffic
 from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.prediction.basis import StartingPoint, basis, chosen

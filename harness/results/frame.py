@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from harness.core.fingerprint import Fingerprint
@@ -56,9 +55,8 @@ def kernels(results: Sequence[Result]) -> pandas.DataFrame:
 
 def kinds(columns: Mapping[str, str]) -> dict[str, type]:
     """What each column holds: str, int, float or list."""
-    usual = {each.name: getattr(_USUAL, each.name) for each in fields(Result)} | {"tuned": ""}
-    kind = {str: str, int: int, float: float, tuple: list}
-    return {column: kind.get(type(usual[name]), str) for column, name in columns.items()}
+    usual, kind = Result(), {str: str, int: int, float: float, tuple: list}
+    return {column: kind.get(type(getattr(usual, name)), str) for column, name in columns.items()}
 
 
 def _frame(results: Sequence[Result], columns: Mapping[str, str]) -> pandas.DataFrame:
@@ -77,6 +75,3 @@ def _cell(value: object) -> object:
     if isinstance(value, Fingerprint):
         return "" if value is UNKNOWN else value.model_dump_json()
     return value
-
-
-_USUAL = Result()

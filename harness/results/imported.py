@@ -10,7 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.elsewhere import lines, no_formula, number, plain
 from harness.errors import InvalidInput
@@ -19,24 +19,14 @@ _EVENT = re.compile(r":::MLLOG (\{.*\})")
 NOTE = "samples of an epoch over the median time of its epochs but the first, without evaluation"
 
 
-class _Run(NamedTuple):
-    """The system, the benchmark, the organisation, the global batch and the samples/s of a log."""
-
-    system: str
-    benchmark: str
-    organisation: str
-    batch: int
-    samples_per_s: float
-
-
 def mlperf(paths: Sequence[Path], backend: str, devices: int, per_node: int = 1) -> str:
     """A table (CSV) of the logs at ``paths``, of runs on so many ``devices``: samples/s with their deviation for each
     benchmark. Raises InvalidInput for a log that lacks something, or none.
     """
     runs: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for file in (file for path in paths for file in (sorted(path.rglob("*.txt")) if path.is_dir() else [path])):
-        run = _run(file)
-        runs[run[:-1]].append(run.samples_per_s)
+        run, samples_per_s = _run(file)
+        runs[run].append(samples_per_s)
     if not runs:
         raise InvalidInput(f"{', '.join(map(str, paths))}: no *.txt is there")
     if len({(system, batch) for system, _, _, batch in runs}) > 1:
@@ -65,7 +55,8 @@ def mlperf(paths: Sequence[Path], backend: str, devices: int, per_node: int = 1)
     return text.getvalue()
 
 
-def _run(log: Path) -> _Run:
+def _run(log: Path) -> tuple[tuple[str, str, str, int], float]:
+    """The system, the benchmark, the organisation and the global batch of a log, and its samples/s."""
     events = []
     try:
         for line in lines(log):
@@ -82,7 +73,7 @@ def _run(log: Path) -> _Run:
             no_formula(plain(str(values[f"submission_{name}"]))) for name in ("platform", "benchmark", "org")
         )
         rate = statistics.median(rates[1:] or rates)
-        return _Run(system, benchmark, organisation, int(values["global_batch_size"]), rate)
+        return (system, benchmark, organisation, int(values["global_batch_size"])), rate
     except KeyError as missing:
         raise InvalidInput(f"{log}: no log of MLPerf, for it does not have {missing}") from None
     except (TypeError, ValueError, statistics.StatisticsError):

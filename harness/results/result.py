@@ -115,9 +115,7 @@ class Result:
     started: str = ""  # ISO 8601, UTC
     ended: str = ""
     note: str = ""  # of a publication, or what disturbed a run
-    environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # packages, machine, variables; may explain a difference
+    environment: Mapping[str, str] = field(default_factory=dict)  # packages, machine, variables: what may differ
 
     @property
     def img_per_s(self) -> float:
@@ -195,7 +193,15 @@ def of_record(record: AnyRecord, source: Path | str) -> list[Result]:
 
     Raises ValueError and others if it holds something else than text, a number or a rate above 0 where these should be.
     """
-    results = _of_record(record, source)
+    if isinstance(record, KernelRecord):
+        results = of_kernel(record, source)
+    elif isinstance(record, TrainingRecord):
+        results = [of_accuracy(record, source)]
+    elif isinstance(record, LaunchRecord):
+        results = [of_program(record, source)]
+    else:
+        assert isinstance(record, Record)
+        results = [of_training(record, source)]
     for result in results:
         for name, kind in _KINDS.items():
             if not isinstance(getattr(result, name), kind):
@@ -203,17 +209,6 @@ def of_record(record: AnyRecord, source: Path | str) -> list[Result]:
         if not all(0 < rate < math.inf for rate in result.values):
             raise ValueError(f"{result.unit} cannot be {min(result.values)}")
     return results
-
-
-def _of_record(record: AnyRecord, source: Path | str) -> list[Result]:
-    if isinstance(record, KernelRecord):
-        return of_kernel(record, source)
-    if isinstance(record, TrainingRecord):
-        return [of_accuracy(record, source)]
-    if isinstance(record, LaunchRecord):
-        return [of_program(record, source)]
-    assert isinstance(record, Record)
-    return [of_training(record, source)]
 
 
 def of_training(record: Record, source: Path | str) -> Result:

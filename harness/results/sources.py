@@ -36,10 +36,6 @@ _KINDS: dict[str, type[AnyRecord]] = {kind.file_name: kind for kind in (Record, 
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # bytes that the locale has no characters for
 
 
-def silent(done: int, of: int) -> None:
-    """Progress that nobody looks at."""
-
-
 def refuse(reason: str) -> None:
     """What becomes of a record that cannot be read, unless the caller leaves it out."""
     raise InvalidInput(reason)
@@ -47,7 +43,7 @@ def refuse(reason: str) -> None:
 
 def load(
     sources: Sequence[str | Path],
-    progress: OnRecord = silent,
+    progress: OnRecord = lambda done, of: None,
     unreadable: Unreadable = refuse,
     selected: Selected | None = None,
     with_accuracies: bool = False,
@@ -132,17 +128,12 @@ def _recorded(root: Path, progress: OnRecord, unreadable: Unreadable) -> list[Re
             unreadable(f"{name}: not a valid record: {error_in_one_line(error)}")
         else:
             if (folder := file.parent.parent) not in systems:
-                systems[folder] = _system(folder)
+                note = folder / SYSTEM  # what it adds to the name of the system of all runs in this folder
+                systems[folder] = f", {note.read_text().strip()}" if note.is_file() else ""
             added = systems[folder]
             results += [replace(each, system=each.system + added) for each in its] if added else its
         progress(done, len(files))
     return results
-
-
-def _system(folder: Path) -> str:
-    """What ``SYSTEM``, in the folder of run directories, adds to the name of the system of their runs."""
-    file = folder / SYSTEM
-    return f", {file.read_text().strip()}" if file.is_file() else ""
 
 
 def trainings(results: Sequence[Result]) -> list[Result]:

@@ -116,16 +116,6 @@ def measure(part: Part, state: str, output: Path, again: bool) -> int:
     return 2 if call(*CLUSTER, "check-links", *at) else code
 
 
-def without_names(record: Record, output: Path) -> Record:
-    """A record with other names for the folders of this machine."""
-    names = {str(output): "/opt/harness/runs/emulated", str(ROOT): "/opt/harness"}
-    names |= {str(cache_folder()): "/opt/harness-cache", str(Path.home()): "/home/user"}
-    text = record.to_json()
-    for name, other in names.items():
-        text = text.replace(name, other)
-    return Record.model_validate_json(text)
-
-
 def take_up(kept: Path, folder: Path) -> None:
     """Copy what was kept into a study's folder that goes on with it: run directories have their spec and plan, too."""
     shutil.copytree(kept, folder)
@@ -137,11 +127,16 @@ def take_up(kept: Path, folder: Path) -> None:
 
 def keep(part: Part, output: Path) -> None:
     """Copy the records of completed runs, with other names for the folders of this machine; they are sealed anew."""
+    names = {str(output): "/opt/harness/runs/emulated", str(ROOT): "/opt/harness"}
+    names |= {str(cache_folder()): "/opt/harness-cache", str(Path.home()): "/home/user"}
     for file in (output / part.name).glob("*/record.json"):
         if (record := Record.read(file)).status == "completed":
+            text = record.to_json()
+            for name, other in names.items():
+                text = text.replace(name, other)
             kept = output / "kept" / part.place / file.parent.name
             kept.mkdir(parents=True, exist_ok=True)
-            without_names(record, output).write(kept)
+            Record.model_validate_json(text).write(kept)
             shutil.copy(output / part.name / "study.json", kept.parent)
 
 

@@ -22,7 +22,6 @@ from harness.prediction.law import law, profile
 from harness.prediction.parameters import PAYLOAD, Parameters
 from harness.running.study import Study, StudyPoint, labels
 
-COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
 CONTENTION = 0.5
 
 
@@ -61,12 +60,6 @@ def complete(spec: RunSpec) -> RunSpec:
         "transport": spec.transport or backend.transports[0],
     }
     return spec.model_copy(update=usual)
-
-
-def completed(**table: object) -> RunSpec:
-    """The spec of a configuration, as a table of a study has it."""
-    (point,) = points("one", [COMMON | table])
-    return complete(point.spec)
 
 
 def main() -> None:

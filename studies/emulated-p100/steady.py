@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -261,9 +261,7 @@ def first_written() -> dict[tuple[str, str], datetime]:
     file = "studies/emulated-p100/predictions.csv"
 
     def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", *arguments], cwd=HERE.parents[1], capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.check_output(["git", *arguments], cwd=HERE.parents[1], text=True, stderr=subprocess.DEVNULL)
 
     written: dict[tuple[str, ...], list[tuple[dict[str, str], datetime]]] = defaultdict(list)
     try:
@@ -362,24 +360,13 @@ def answer_of(yes: bool, no: bool) -> Answer:
     return "yes" if yes else "no" if no else "cannot say"
 
 
-def in_no_order(points: Sequence[Point]) -> Outcome:
-    return _compared(points, _of_kind(points, KINDS[False, True, "none"]))
-
-
-def in_order(points: Sequence[Point]) -> Outcome:
-    return _compared(points, _of_kind(points, KINDS[False, True, "forward"]))
-
-
-def _of_kind(points: Sequence[Point], kind: str) -> list[tuple[Cell, list[Point]]]:
-    return [(cell, cell.servers[kind]) for cell in cells(points) if kind in cell.servers]
-
-
-def best_servers(points: Sequence[Point]) -> Outcome:
-    return _compared(points, [(cell, cell.all_servers) for cell in cells(points)])
-
-
-def _compared(points: Sequence[Point], chosen: Sequence[tuple[Cell, list[Point]]]) -> Outcome:
-    """Whether the fastest toolkit is faster than the fastest of certain servers of each cell, by more than ``MARGIN``."""
+def servers_lose(points: Sequence[Point], kind: str = "") -> Outcome:
+    """Whether each cell's fastest toolkit is faster than its fastest servers, or those of a kind, by over ``MARGIN``."""
+    chosen = [
+        (cell, cell.servers[kind] if kind else cell.all_servers)
+        for cell in cells(points)
+        if not kind or kind in cell.servers
+    ]
     if not chosen:
         return None
     known = spread(points)
@@ -430,15 +417,7 @@ def the_drop(points: Sequence[Point]) -> Outcome:
     return answer, f"A step becomes with {'; '.join(texts)}.", growth
 
 
-def pytorchs_are_alike(points: Sequence[Point]) -> Outcome:
-    return _alike(points, "torch_parameter_server")
-
-
-def tensorflows_are_alike(points: Sequence[Point]) -> Outcome:
-    return _alike(points, "parameter_server_strategy")
-
-
-def _alike(points: Sequence[Point], backend: str) -> Outcome:
+def are_alike(points: Sequence[Point], backend: str) -> Outcome:
     """Whether a backend's servers take as long as ours: with the same placement, number and order, in the same study."""
 
     def same(point: Point) -> tuple[object, ...]:
@@ -517,28 +496,38 @@ def parted(points: Sequence[Point]) -> dict[str, list[Point]]:
     return dict(groups)
 
 
-QUESTIONS: dict[Callable[[Sequence[Point]], Outcome], str] = {
-    in_no_order: (
-        "Are toolkits faster than whole tensors on 2017's number of servers, in no order, as TensorFlow asks by itself?"
+# By the names of findings.
+QUESTIONS: dict[str, tuple[str, Callable[[Sequence[Point]], Outcome]]] = {
+    "in_no_order": (
+        "Are toolkits faster than whole tensors on 2017's number of servers, in no order, as TensorFlow asks by itself?",
+        partial(servers_lose, kind=KINDS[False, True, "none"]),
     ),
-    in_order: (
-        "Are toolkits faster than whole tensors on 2017's number of servers, in order of use, which fits 2017's tables?"
+    "in_order": (
+        "Are toolkits faster than whole tensors on 2017's number of servers, in order of use, which fits 2017's tables?",
+        partial(servers_lose, kind=KINDS[False, True, "forward"]),
     ),
-    best_servers: "Are toolkits over MPI or Gloo faster than the fastest servers of those searched?",
-    the_drop: (
-        "Does a step become much longer from 64 to 128 nodes with whole tensors, not with others, on all links?"
+    "best_servers": ("Are toolkits over MPI or Gloo faster than the fastest servers of those searched?", servers_lose),
+    "the_drop": (
+        "Does a step become much longer from 64 to 128 nodes with whole tensors, not with others, on all links?",
+        the_drop,
     ),
-    pytorchs_are_alike: "Do PyTorch's servers take as long as ours with TensorFlow's runtime?",
-    tensorflows_are_alike: "Do TensorFlow's own servers of today take as long as ours with its runtime?",
-    dilations_agree: "Is a step the same to within 2 % with twice the dilation?",
-    steps_matter: "Is the mean of a short window a steady step?",
-    law_errs: "Is a steady step as long as the law says, nothing fitted?",
+    "pytorchs_are_alike": (
+        "Do PyTorch's servers take as long as ours with TensorFlow's runtime?",
+        partial(are_alike, backend="torch_parameter_server"),
+    ),
+    "tensorflows_are_alike": (
+        "Do TensorFlow's own servers of today take as long as ours with its runtime?",
+        partial(are_alike, backend="parameter_server_strategy"),
+    ),
+    "dilations_agree": ("Is a step the same to within 2 % with twice the dilation?", dilations_agree),
+    "steps_matter": ("Is the mean of a short window a steady step?", steps_matter),
+    "law_errs": ("Is a steady step as long as the law says, nothing fitted?", law_errs),
 }
 
 
 def findings(points: Sequence[Point]) -> list[Finding]:
     not_measured: tuple[Answer, str, dict[str, float]] = ("cannot say", "Not measured.", {})
-    return [Finding(ask.__name__, text, *(ask(points) or not_measured)) for ask, text in QUESTIONS.items()]
+    return [Finding(name, text, *(ask(points) or not_measured)) for name, (text, ask) in QUESTIONS.items()]
 
 
 # --- the page ---

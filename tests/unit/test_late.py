@@ -2,7 +2,7 @@
 
 from dataclasses import astuple
 
-from harness.analysis.late import late
+from harness.analysis.evidence import late
 from harness.records.pairs import CheckedPairs, Preflight, Slow
 from tests import made
 

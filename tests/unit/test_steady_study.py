@@ -24,9 +24,9 @@ with contextlib.ExitStack() as stack:  # its scripts import each other
     import measure
     import predictions
     import steady
-    from predictions import completed
 
 RESULTS = measure.EXPERIMENTS / "steady"
+COMMON = {"model": "inception3", "device": "emulated:p100", "batch-size": 64}
 
 
 def test_points_that_want_the_same_links_are_a_study_of_their_own(tmp_path: Path) -> None:
@@ -75,7 +75,8 @@ class Made:
 
     def points(self, nodes: int = 8, links: float = 2.25, study: str = "steady-8") -> list[steady.Point]:
         def point(seconds: float, **table: object) -> steady.Point:
-            spec = completed(nodes=nodes, **table)
+            (planned,) = predictions.points("one", [COMMON | {"nodes": nodes} | table])
+            spec = predictions.complete(planned.spec)
             each = (seconds * 0.998, seconds * 1.002)
             durations = tuple((0.7 * seconds, *[step_s] * 4) for step_s in each)
             predicted = predictions.Steps(seconds, seconds, seconds)
