@@ -50,6 +50,13 @@ def configuration(job: Job, device_filters: List[str]) -> Any:
     return config
 
 
+def open_session(job: Job, server: Any, graph: Any) -> Any:
+    """A session that sees this process and, of a worker, every server, but no other worker: so it waits for none."""
+    own = f"/job:{job.process['role']}/task:{job.rank}"
+    filters = [own] if job.process["role"] == "ps" else ["/job:ps", own]
+    return v1.Session(server.target, graph=graph, config=configuration(job, filters))
+
+
 def serve(job: Job, ready: Callable[[], None], server: Any = None) -> None:
     """Be a parameter server until the workers release it (see ``Gate``), and say how many bytes it has moved when asked."""
     server = server or start_server(job)
@@ -58,8 +65,7 @@ def serve(job: Job, ready: Callable[[], None], server: Any = None) -> None:
         counted = v1.placeholder(tf.int64, [2])
         answer = queue(f"counted_by_{job.rank}", job.rank, tf.int64, [2]).enqueue(counted)
     leaving = job.world_size if job.rank == 0 else 1
-    config = configuration(job, [f"/job:ps/task:{job.rank}"])
-    with v1.Session(server.target, graph=graph, config=config) as session:
+    with open_session(job, server, graph) as session:
         ready()
         while leaving:
             if session.run(message) == LEAVE:

@@ -10,14 +10,7 @@ import tensorflow as tf
 
 from harness import kernels
 from harness.backends.parameter_server.trainer import cluster
-from harness.backends.parameter_server.trainer.cluster import (
-    Gate,
-    assign,
-    host,
-    new_variable,
-    on_server,
-    start_server,
-)
+from harness.backends.parameter_server.trainer.cluster import Gate, assign, host, new_variable, on_server, start_server
 from harness.backends.parameter_server.trainer.programs import Programs
 from harness.worker.fabric import Transfer
 from harness.worker.frameworks.tensorflow import prepare
@@ -32,7 +25,7 @@ class Servers(Programs):
     def __init__(self, job: Job) -> None:
         prepare(job)
         self._server = start_server(job)
-        super().__init__(job, self._server.target)
+        super().__init__(job, self._server)
         with self._graph.as_default():
             self._gate = Gate(job)
 
@@ -44,7 +37,7 @@ class Servers(Programs):
                 with on_server(ps):
                     added.append(there.assign_add(here.read_value(), read_value=False))
             sums = [there.read_value() for there in held]
-        session = self._opened(graph)
+        session = cluster.open_session(self._job, self._server, graph)
         assign(session, zip(mine, parts))
         self._hold(session, held, [np.zeros_like(part) for part in parts])
         return session.make_callable(added), lambda: np.concatenate(session.run(sums))
@@ -55,7 +48,7 @@ class Servers(Programs):
             with tf.device(host(self._job)):
                 pulled = [here.assign(there.read_value(), read_value=False) for here, there in zip(mine, held)]
             arrived = [here.read_value() for here in mine]
-        session = self._opened(graph)
+        session = cluster.open_session(self._job, self._server, graph)
         assign(session, [(here, np.zeros_like(part)) for here, part in zip(mine, parts)])
         self._hold(session, held, parts)
         return session.make_callable(pulled), lambda: np.concatenate(session.run(arrived))
@@ -91,7 +84,7 @@ def serve(job: Job, ready: Callable[[], None]) -> None:
     """Be a parameter server, with the reducers of a kernel that has some. Those go on until the process ends."""
     server, wanted, loops = start_server(job), job.kernel, []
     if reducer := kernels.reducer(wanted["name"]):
-        programs, kernel = Programs(job, server.target), kernels.specification(wanted["name"])
+        programs, kernel = Programs(job, server), kernels.specification(wanted["name"])
         for size in kernel.sizes(wanted["sizes"], job.world_size):
             loops += reducer(programs, size, job.spec["seed"]).loops()
     pool = ThreadPoolExecutor(1 + len(loops))

@@ -7,13 +7,7 @@ from typing import Any, Callable, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from harness.backends.parameter_server.trainer.cluster import (
-    assign,
-    configuration,
-    device,
-    new_variable,
-    on_server,
-)
+from harness.backends.parameter_server.trainer.cluster import assign, device, new_variable, on_server, open_session
 from harness.worker.arithmetic import OfTensorFlow
 from harness.worker.fabric import Fabric
 from harness.worker.job import Job
@@ -26,10 +20,10 @@ class Programs(Fabric):
 
     arithmetic = OfTensorFlow()
 
-    def __init__(self, job: Job, target: str) -> None:
+    def __init__(self, job: Job, server: Any) -> None:
         self._job, self.rank, self.size, self.servers = job, job.rank, job.world_size, len(job.processes("ps"))
-        self._target, self._graph, self._arrays = target, tf.Graph(), 0
-        self._session = self._opened(self._graph)
+        self._graph, self._arrays = tf.Graph(), 0
+        self._session = open_session(job, server, self._graph)
 
     def array(self, values: np.ndarray) -> Any:
         self._arrays += 1
@@ -54,12 +48,6 @@ class Programs(Fabric):
     def _here(self) -> Any:
         is_server = self._job.process["role"] == "ps"
         return on_server(self.rank) if is_server else tf.device(device(self._job, 0))
-
-    def _opened(self, graph: Any) -> Any:
-        """A session that sees this process and, of a worker, the servers."""
-        own = f"/job:{self._job.process['role']}/task:{self.rank}"
-        config = configuration(self._job, sorted({own, "/job:ps"} if "worker" in own else {own}))
-        return v1.Session(self._target, graph=graph, config=config)
 
 
 class Queue:

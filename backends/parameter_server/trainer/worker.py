@@ -55,9 +55,7 @@ class ServerTrainer(DeviceTrainer):
             v1.set_random_seed(job.spec["seed"])
             self._build()
         graph.finalize()
-        # It sees this worker and every parameter server, but no other worker, and so waits for none.
-        config = cluster.configuration(job, ["/job:ps", f"/job:worker/task:{job.rank}"])
-        self._session = v1.Session(server.target, graph=graph, config=config)
+        self._session = cluster.open_session(job, server, graph)
         self._session.run(self._initialisers)
         assign(self._session, self._resident)
         self.restore(initial_values(self._specification, job.spec["seed"]))

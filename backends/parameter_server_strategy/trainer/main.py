@@ -71,8 +71,7 @@ class StrategyTrainer(DeviceTrainer):
         server = cluster.start_server(job)
         with tf.Graph().as_default() as graph:
             self._gate = cluster.Gate(job)
-        config = cluster.configuration(job, ["/job:ps", f"/job:worker/task:{job.rank}"])
-        self._session = v1.Session(server.target, graph=graph, config=config)
+        self._session = cluster.open_session(job, server, graph)
         self.barrier()  # all servers listen
         if job.rank == 0:
             self._coordinator = Coordinator(job, self._work, self._see)
