@@ -42,9 +42,6 @@ class DataParallelTrainer(Caffe2Trainer):
                 workspace.CreateNet(self.inference())
         self._net = model.net
 
-    def step(self) -> None:
-        self.run(self._net)
-
     def total(self, numbers: Sequence[float]) -> List[float]:
         """In a net for as many numbers: its blobs have one length."""
         length = len(numbers)

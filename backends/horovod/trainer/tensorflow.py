@@ -31,9 +31,6 @@ class HorovodTensorFlowTrainer(TensorFlowTrainer):
 
         self._step = tf.function(step, autograph=False)
 
-    def step(self) -> None:
-        self.run(self._step)
-
     def total(self, numbers: Sequence[float]) -> List[float]:
         """Numbers of each length have a name of their own: Horovod remembers a name's shape."""
         mine = tf.constant(numbers, tf.float64)

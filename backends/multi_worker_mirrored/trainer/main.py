@@ -36,9 +36,6 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
         # Copied to this replica's device: what comes from outside is on none.
         self._add = tf.function(lambda numbers: self._strategy.run(lambda: add(tf.identity(numbers))), autograph=False)
 
-    def step(self) -> None:
-        self.run(self._step)
-
     def total(self, numbers: Sequence[float]) -> List[float]:
         summed: List[float] = self._add(tf.constant(numbers, tf.float64)).numpy().tolist()
         return summed

@@ -42,6 +42,8 @@ class Caffe2Trainer(DeviceTrainer):
     Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads.
     """
 
+    _net: Any  # of a step, which ``setup`` makes
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._batches = self._inputs()
@@ -100,11 +102,11 @@ class Caffe2Trainer(DeviceTrainer):
         else:
             self._feed(*next(self._batches))
 
-    def run(self, net: Any) -> None:
+    def step(self) -> None:
         if self._job.real_data:
             self._feed(*next(self._batches))
         with plain_errors():
-            workspace.RunNet(net)
+            workspace.RunNet(self._net)
         self._losses.append(float(workspace.FetchBlob(f"{self._scope}loss")))
 
     def set_learning_rate(self, rate: float) -> None:

@@ -124,7 +124,9 @@ def bad_images_named(job: Job, evaluating: bool = False) -> Iterator[None]:
 
 
 class TensorFlowTrainer(DeviceTrainer):
-    """One rank on TensorFlow. ``setup`` calls ``build`` after the process has joined the others."""
+    """One rank on TensorFlow. ``setup`` calls ``build`` after the process has joined the others, and traces a ``_step``."""
+
+    _step: Callable[..., Any]
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -184,10 +186,10 @@ class TensorFlowTrainer(DeviceTrainer):
         for (name, variable), gradient in zip(self._tensors.items(), gradients):
             descend(self._sgd, name, variable, gradient, rate, self._velocities.get(name))
 
-    def run(self, step: Callable[..., Any]) -> None:
-        """Run a traced step on the next batch, or on nothing where the batch is resident, and wait for its loss."""
+    def step(self) -> None:
+        """Run the traced step on the next batch, or on nothing where the batch is resident, and wait for its loss."""
         with bad_images_named(self._job):
-            self._losses.append(float(step(*next(self._batches))))
+            self._losses.append(float(self._step(*next(self._batches))))
 
     def set_learning_rate(self, rate: float) -> None:
         self._rate.assign(rate)
