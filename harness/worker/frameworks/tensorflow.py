@@ -13,7 +13,6 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Seque
 import numpy as np
 import tensorflow as tf
 
-from harness.models.initial import initial_values
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import INTER_OP_THREADS, definition
 from harness.worker.frameworks.base import DeviceTrainer, Sgd, require_tf32
@@ -142,9 +141,9 @@ class TensorFlowTrainer(DeviceTrainer):
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = "GPU:0" if spec["device"] == "cuda" else "CPU:0"
         tf.random.set_seed(spec["seed"])
-        values = initial_values(self._specification, spec["seed"])
+        values = self._first_values()
         with tf.device(self._device):
-            held = {name: tf.Variable(value, name=name.replace(".", "/")) for name, value in values.items()}
+            self._held = {name: tf.Variable(value, name=name.replace(".", "/")) for name, value in values.items()}
             # Taken outside the traced step, which then has nothing to wait for; what is resident comes from inside it.
             self._batches: Iterator[Any] = itertools.repeat(())
             if job.real_data:
@@ -154,13 +153,8 @@ class TensorFlowTrainer(DeviceTrainer):
                 self._resident = [tf.Variable(array, trainable=False) for array in synthetic(job)]
             if job.training:  # a variable, as a traced step keeps the numbers that it saw
                 self._rate = tf.Variable(self._sgd.rate, dtype=tf.float32, trainable=False)
-            self._tensors = {tensor.name: held[tensor.name] for tensor in self._specification.tensors}
-            self._velocities: Tensors = {}
-            if self._sgd.momentum:
-                zeros = {name: tf.zeros_like(variable) for name, variable in self._tensors.items()}
-                self._velocities = {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
-        self._statistics = {tensor.name: held[tensor.name] for tensor in self._specification.statistics}
-        self._held = {**held, **{velocity(name): variable for name, variable in self._velocities.items()}}
+        self._tensors = {tensor.name: self._held[tensor.name] for tensor in self._specification.tensors}
+        self._statistics = {tensor.name: self._held[tensor.name] for tensor in self._specification.statistics}
         self._infer = tf.function(self._logits, autograph=False)
 
     def loss_on_tape(self, *batch: Any) -> Tuple[Any, Any, List[Any]]:
@@ -184,7 +178,7 @@ class TensorFlowTrainer(DeviceTrainer):
         """One step of SGD with the gradients of all variables, in creation order."""
         rate = self._rate.read_value() if self._job.training else self._sgd.rate
         for (name, variable), gradient in zip(self._tensors.items(), gradients):
-            descend(self._sgd, name, variable, gradient, rate, self._velocities.get(name))
+            descend(self._sgd, name, variable, gradient, rate, self._held.get(velocity(name)))
 
     def step(self) -> None:
         """Run the traced step on the next batch, or on nothing where the batch is resident, and wait for its loss."""
