@@ -54,15 +54,14 @@ class Meter:
         """What there is to say of the time between two readings, as JSON (see ``RankEnergy`` of the record)."""
         readings = []
         for counter, first, last in zip(self.counters, before[1], after[1]):
-            values = {"before_j": first, "after_j": last}
-            texts = [value for value in values.values() if isinstance(value, str)]
+            texts = [value for value in (first, last) if isinstance(value, str)]
+            before_j, after_j = (None, None) if texts else (first, last)
             fields = {name: value for name, value in vars(counter).items() if name not in ("read", "stamp")}
             stamps = [stamp for stamp in (before[2][counter.stamp], after[2][counter.stamp]) if stamp]
             if len(stamps) == 2:
                 fields.update(zip(("freshness", "generation"), zip(*stamps)))
-            if texts:
-                values = {"before_j": None, "after_j": None}  # type: ignore[dict-item]
-            readings.append({**fields, **values, "problem": texts[0] if texts else ""})
+            problem = texts[0] if texts else ""
+            readings.append({**fields, "before_j": before_j, "after_j": after_j, "problem": problem})
         facts = {"missing": self.missing, "unread": self.unread, "interval_s": after[0] - before[0]}
         return {"machine": self.machine, "counters": readings, **facts}
 

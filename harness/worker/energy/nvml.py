@@ -6,7 +6,8 @@ It covers the whole board of a GPU with its memory, whoever uses it. An instance
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, List, Sequence
+from functools import partial
+from typing import Any, List, Sequence
 
 from harness.worker.energy.counter import Counter
 
@@ -21,7 +22,7 @@ def find(gpus: Sequence[str], library: str = LIBRARY) -> List[Counter]:
     try:
         nvml = ctypes.CDLL(library)
         _call(nvml, "nvmlInit_v2")
-        return [Counter("nvml", "gpu", gpu, UPDATE_S, _reader(nvml, gpu, _handle(nvml, gpu))) for gpu in gpus]
+        return [Counter("nvml", "gpu", gpu, UPDATE_S, partial(_joules, nvml, _handle(nvml, gpu))) for gpu in gpus]
     except OSError as error:
         raise OSError(f"nvml: {error}") from None
 
@@ -42,13 +43,10 @@ def _handle(nvml: Any, gpu: str) -> ctypes.c_void_p:
     return handle
 
 
-def _reader(nvml: Any, gpu: str, handle: ctypes.c_void_p) -> Callable[[], float]:
-    def read() -> float:
-        millijoules = ctypes.c_ulonglong()
-        _call(nvml, "nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(millijoules))
-        return millijoules.value / 1e3
-
-    return read
+def _joules(nvml: Any, handle: ctypes.c_void_p) -> float:
+    millijoules = ctypes.c_ulonglong()
+    _call(nvml, "nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(millijoules))
+    return millijoules.value / 1e3
 
 
 def _call(nvml: Any, name: str, *arguments: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import Callable, List
+from typing import List
 
 from harness.worker.energy.counter import Counter, Stamp
 
@@ -30,21 +30,18 @@ def find(root: Path) -> List[Counter]:
     again = {f"{part}_energy" for part in ("cpu", "memory") if f"{part}0_energy" in names}
     stamp = partial(_stamp, root)
     return [
-        Counter("pm_counters", covers, name, UPDATE_S, _reader(root / name), stamp=stamp)
+        Counter("pm_counters", covers, name, UPDATE_S, partial(_joules, root / name), stamp=stamp)
         for pattern, covers in COVERS.items()
         for name in names
         if re.fullmatch(pattern, name) and name not in again
     ]
 
 
-def _reader(file: Path) -> Callable[[], float]:
-    def read() -> float:
-        joules, unit = file.read_text().split()[:2]
-        if unit != "J":
-            raise ValueError(f"{file} counts {unit}, not J")
-        return float(joules)
-
-    return read
+def _joules(file: Path) -> float:
+    joules, unit = file.read_text().split()[:2]
+    if unit != "J":
+        raise ValueError(f"{file} counts {unit}, not J")
+    return float(joules)
 
 
 def _stamp(root: Path) -> Stamp:

@@ -7,8 +7,9 @@ root alone may read ``energy_uj`` (CVE-2020-8694).
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Callable, List
+from typing import List
 
 from harness.worker.energy.counter import Counter
 
@@ -28,19 +29,19 @@ def find(root: Path) -> List[Counter]:
         if covers is None or "/".join(names) in known:
             continue
         known.add("/".join(names))
-        range_j = int((zone / "max_energy_range_uj").read_text()) / 1e6
-        read = _reader(zone / "energy_uj")
+        range_j = _millionths(zone / "max_energy_range_uj")
+        read = partial(_millionths, zone / "energy_uj")
         counters.append(Counter("powercap", covers, "/".join(names), UPDATE_S, read, range_j, _most_w(zone)))
     return counters
 
 
-def _reader(file: Path) -> Callable[[], float]:
-    return lambda: int(file.read_text()) / 1e6
+def _millionths(file: Path) -> float:
+    return int(file.read_text()) / 1e6
 
 
 def _most_w(zone: Path) -> float:
     limits = []
     for file in zone.glob("constraint_*_power_limit_uw"):
         with suppress(OSError, ValueError):
-            limits.append(int(file.read_text()) / 1e6)
+            limits.append(_millionths(file))
     return min(MOST_W, max(limits, default=0) or MOST_W)  # 0: memory that cannot be limited
