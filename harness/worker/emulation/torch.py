@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, List, NamedTuple, Tuple
+from typing import Any, List, Tuple
 
 import torch
 import torch._dynamo  # optimizers import it as they are made: here it is there before processes are forked
@@ -24,42 +24,32 @@ class Leaf(nn.Module):
         return list(self.parameters(recurse=False))
 
 
-class TimedLayer(NamedTuple):
-    """A unit with the modules that hold its tensors."""
-
-    unit: TimedUnit
-    leaves: Tuple[Leaf, ...]
-
-
 class EmulatedModel(nn.Module):
     """Any images -> logits [1, classes] of zeros. Parameters have the names and shapes that ``torch_layers`` expects."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
         specification = job.specification
-        for kind in ("tensors", "statistics"):
-            for tensor in getattr(specification, kind):
-                leaf, name = self._leaf(tensor.name)
-                empty = torch.zeros(stored_shape(tensor.shape))
-                if kind == "tensors":
-                    leaf.register_parameter(name, nn.Parameter(empty))
-                else:
-                    leaf.register_buffer(name, empty)
+        for tensor in specification.tensors:
+            leaf, name = self._leaf(tensor.name)
+            leaf.register_parameter(name, nn.Parameter(torch.zeros(stored_shape(tensor.shape))))
+        for tensor in specification.statistics:
+            leaf, name = self._leaf(tensor.name)
+            leaf.register_buffer(name, torch.zeros(stored_shape(tensor.shape)))
         self._classes = specification.num_classes
         self._stream = Stream(job)
-        self._layers = [
-            TimedLayer(unit, tuple(dict.fromkeys(self._leaf(name)[0] for name in unit.tensors))) for unit in units(job)
-        ]
+        # Each unit with the modules that hold its tensors.
+        self._layers = [(unit, [*dict.fromkeys(self._leaf(name)[0] for name in unit.tensors)]) for unit in units(job)]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         passed = torch.zeros(1, self._classes, requires_grad=True)
         ready = self._stream.clock()  # the host begins a step when it has all that it waits for
-        for layer in self._layers:
+        for unit, leaves in self._layers:
             asked = time.monotonic()
-            weights = [held for leaf in layer.leaves for held in leaf()]
+            weights = [held for leaf in leaves for held in leaf()]
             if time.monotonic() - asked > WAITED_S:
                 ready = self._stream.clock()
-            passed = Passes.apply(passed, self._stream, layer.unit, ready, *weights)
+            passed = Passes.apply(passed, self._stream, unit, ready, *weights)
             ready = 0.0
         return passed
 
