@@ -39,33 +39,27 @@ def make(
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     try:
-        return _written(path / "train", images, classes, size, seed, progress)
+        width, height = size
+        # Drawing noise costs more than encoding it: one sheet is drawn, and every image wears another part of it.
+        sheet = np.random.default_rng([seed]).normal(0, GRAIN, (2 * height, 2 * width, 3)).astype(np.int16)
+        written = 0
+        for number in range(images):
+            position, place = number % classes, number // classes
+            name = f"n{position + 1:08}"
+            file = path / "train" / name / f"{name}_{place}.JPEG"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            random = np.random.default_rng([seed, position, 1 + place])
+            field = _field(np.random.default_rng([seed, position, 0])) // 2 + _field(random) // 2
+            colours = np.asarray(Image.fromarray(field).resize(size, Image.Resampling.BICUBIC), np.int16)
+            top, left = random.integers(0, [height + 1, width + 1])
+            pixels = colours + sheet[top : top + height, left : left + width]
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, quality=QUALITY)
+            written += file.stat().st_size
+            progress(number + 1, images)
+        return written
     except BaseException:
         shutil.rmtree(path / "train", ignore_errors=True)
         raise
-
-
-def _written(
-    folder: Path, images: int, classes: int, size: tuple[int, int], seed: int, progress: Callable[[int, int], None]
-) -> int:
-    width, height = size
-    # Drawing noise costs more than encoding it: one sheet is drawn, and every image wears another part of it.
-    sheet = np.random.default_rng([seed]).normal(0, GRAIN, (2 * height, 2 * width, 3)).astype(np.int16)
-    written = 0
-    for number in range(images):
-        position, place = number % classes, number // classes
-        name = f"n{position + 1:08}"
-        file = folder / name / f"{name}_{place}.JPEG"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        random = np.random.default_rng([seed, position, 1 + place])
-        field = _field(np.random.default_rng([seed, position, 0])) // 2 + _field(random) // 2
-        colours = np.asarray(Image.fromarray(field).resize(size, Image.Resampling.BICUBIC), np.int16)
-        top, left = random.integers(0, [height + 1, width + 1])
-        pixels = colours + sheet[top : top + height, left : left + width]
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, quality=QUALITY)
-        written += file.stat().st_size
-        progress(number + 1, images)
-    return written
 
 
 def _field(random: np.random.Generator) -> np.ndarray:
