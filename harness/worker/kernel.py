@@ -34,13 +34,9 @@ def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None)
     wanted = job.kernel
     kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"], fabric.servers)
     warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
-
-    def announce(phase: str, step_s: float) -> None:
-        events.emit(phase, step_s=step_s)
-
     for size in kernel.sizes(wanted["sizes"], fabric.size):
         work = body(fabric, size, job.spec["seed"])
-        window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, announce, meter)
+        window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, events.emit, meter)
         times = asdict(window)
         del times["servers"], times["cores"], times["warmup_steps"]
         times["collected_s"] = getattr(work, "collected_s", [])[-steps:]  # without the warm-up

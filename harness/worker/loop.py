@@ -47,7 +47,7 @@ def measure(
     trainer: Trainer,
     warmup_steps: int,
     steps: int,
-    announce: Callable[[str, float], None],
+    announce: Callable[..., None],
     meter: Optional[Meter] = None,
     settled: Optional[Callable[[List[float]], bool]] = None,
     run_dir: Optional[Path] = None,
@@ -56,10 +56,10 @@ def measure(
 
     Warm-up ends sooner if ``settled`` says so of the seconds of its steps so far, at the same step on all workers.
 
-    ``announce(phase, step_s)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
+    ``announce(phase, step_s=…)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
     and, of a run in ``run_dir`` on CPUs, its cores are read just before it opens and just after it has closed.
     """
-    announce("warmup", 0.0)
+    announce("warmup", step_s=0.0)
     began = time.perf_counter()
     ends = [began]
     for step in range(1, warmup_steps + 1):
@@ -71,7 +71,7 @@ def measure(
                 warmup_steps = step
                 break
     trainer.synchronize()
-    announce("window", (time.perf_counter() - began) / max(warmup_steps, 1))
+    announce("window", step_s=(time.perf_counter() - began) / max(warmup_steps, 1))
 
     marks = trainer.marks(steps + 1)
     trainer.barrier()  # everybody stands still while bytes are counted
