@@ -20,7 +20,6 @@ from harness.models.initial import initial_values
 from harness.worker.frameworks import tensorflow as common
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, reads
-from harness.worker.job import Job
 from harness.worker.trainer import Evaluation, State, evaluation
 
 v1 = tf.compat.v1
@@ -32,11 +31,6 @@ class ServerTrainer(DeviceTrainer):
     By device, ``_copies`` are variables of this worker that hold parameters, if it has any, and ``_statistics`` the moving
     averages of its batch norms.
     """
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self._copies: List[Dict[str, Any]] = []
-        self._statistics: List[Dict[str, Any]] = []
 
     def parameters(self) -> List[Tensors]:
         """What each device computes with, by name: whole tensors, each read once per step. Added to the graph."""
@@ -130,6 +124,8 @@ class ServerTrainer(DeviceTrainer):
         self._initialisers: List[Any] = []
         self._resident: List[Tuple[Any, np.ndarray]] = []
         self._waits: List[Any] = []
+        self._copies: List[Dict[str, Any]] = []
+        self._statistics: List[Dict[str, Any]] = []
         self._pieces = pieces = Pieces(job)
         if job.rank == 0:
             self._initialisers += [held.initializer for held in (pieces.updates, *pieces.velocities.values())]
