@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from functools import lru_cache, partial
+from typing import Any, List, Sequence
 
 from caffe2.python import model_helper, workspace
 
@@ -17,7 +18,7 @@ class DataParallelTrainer(Caffe2Trainer):
     def setup(self) -> None:
         over_gloo = self._job.spec["transport"] == "gloo"
         self._world: world.RankWorld = world.Gloo(self._job) if over_gloo else world.Mpi(self._job)
-        self._sums: Dict[int, world.AllreduceNet] = {}
+        self._sum = lru_cache(maxsize=None)(partial(world.AllreduceNet, self._world))
         model = model_helper.ModelHelper(name="training")
         world.data_parallel_model.Parallelize(
             model,
@@ -44,10 +45,7 @@ class DataParallelTrainer(Caffe2Trainer):
 
     def total(self, numbers: Sequence[float]) -> List[float]:
         """In a net for as many numbers: its blobs have one length."""
-        length = len(numbers)
-        if length not in self._sums:
-            self._sums[length] = world.AllreduceNet(self._world, length)
-        return self._sums[length].total(numbers)
+        return self._sum(len(numbers)).total(numbers)
 
     def state(self) -> State:
         return self._state(self._world_size, self._world.transport, **self._world.details)
