@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from functools import partial
-from typing import Any, Callable, DefaultDict, Dict, Generator, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, DefaultDict, Dict, Generator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -68,10 +68,14 @@ def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) 
     for conversation in conversations:
         next(conversation)
     ready()
-    for rank, message in messages(link, server.buffers()):
-        conversations[rank].send(message)
+    # As many messages are under way at once as there are buffers. They are heard in the order of their announcements.
+    waiting = deque((buffer, link.receive(buffer, ANYBODY)) for buffer in server.buffers())
+    while True:
+        buffer, wait = waiting.popleft()
+        conversations[wait()].send(buffer)
         if server.is_done:
             break
+        waiting.append((buffer, link.receive(buffer, ANYBODY)))
     finish(wait for waits in server.sending.values() for wait in waits)
     link.close()
 
@@ -80,18 +84,6 @@ def buffers(elements: int, count: int) -> List[torch.Tensor]:
     """Room for ``count`` messages of so many elements, for two in any case."""
     elements += elements % 2  # they may hold numbers of 8 bytes
     return [torch.empty(elements) for _ in range(max(count, 2))]
-
-
-def messages(link: Link, buffers: List[torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
-    """Who sent a message, and the buffer that holds it until the next one is asked for, in the order of announcements.
-
-    As many messages are under way at once as there are ``buffers``.
-    """
-    waiting = deque((buffer, link.receive(buffer, ANYBODY)) for buffer in buffers)
-    while True:
-        buffer, wait = waiting.popleft()
-        yield wait(), buffer
-        waiting.append((buffer, link.receive(buffer, ANYBODY)))
 
 
 class Server:
