@@ -50,7 +50,11 @@ def require_tf32(gpu: str, capability: Tuple[int, int]) -> None:
 
 
 class DeviceTrainer(Learner):
-    """One rank. ``_losses`` are those of every step, means over its devices, ``_waited`` the seconds it had no batch."""
+    """One rank. ``_losses`` are those of every step, means over its devices, ``_waited`` the seconds it had no batch.
+
+    Making one opens the data if decoders are processes (PyTorch's, which JAX and Caffe2 take, too), so that ``setup`` is
+    free to start communication threads. Where there is a ``build``, it calls that after the process has joined the others.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job

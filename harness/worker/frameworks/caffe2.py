@@ -37,10 +37,7 @@ def plain_errors() -> Iterator[None]:
 
 
 class Caffe2Trainer(DeviceTrainer):
-    """One rank on Caffe2, with its cores. ``data_parallel_model`` calls the methods that add operators to a net.
-
-    Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads.
-    """
+    """One rank on Caffe2, with its cores. ``data_parallel_model`` calls the methods that add operators to a net."""
 
     _net: Any  # of a step, which ``setup`` makes
 

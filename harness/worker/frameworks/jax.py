@@ -32,11 +32,7 @@ Batch = Tuple[Any, Any]  # images float32 [N, H, W, 3] and labels int32 [N]
 
 
 class JaxTrainer(DeviceTrainer):
-    """One rank on JAX. ``_held`` is all that training changes, by name.
-
-    Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads. It calls
-    ``build`` after the process has joined the others.
-    """
+    """One rank on JAX. ``_held`` is all that training changes, by name."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

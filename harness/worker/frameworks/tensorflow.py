@@ -123,9 +123,9 @@ def bad_images_named(job: Job, evaluating: bool = False) -> Iterator[None]:
 
 
 class TensorFlowTrainer(DeviceTrainer):
-    """One rank on TensorFlow. ``setup`` calls ``build`` after the process has joined the others, and traces a ``_step``."""
+    """One rank on TensorFlow."""
 
-    _step: Callable[..., Any]
+    _step: Callable[..., Any]  # which ``setup`` traces
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

@@ -84,11 +84,7 @@ def overlapped(batches: Batches, device: torch.device) -> Batches:
 
 
 class TorchTrainer(DeviceTrainer):
-    """One rank on PyTorch.
-
-    Making one opens the data, which forks its decoders; so ``setup`` is free to start communication threads. It calls
-    ``build`` after the process has joined the others.
-    """
+    """One rank on PyTorch."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
