@@ -144,13 +144,9 @@ def _environment(process: Dict[str, Any]) -> Dict[str, str]:
     planned, handed_out = process["env"].get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("CUDA_VISIBLE_DEVICES", "")
     own = gpus.visible(planned, handed_out)
     if own is None:  # not as many as the node's processes want, unless each task has been handed its own
-        own = handed_out if len(handed_out.split(",")) == len(planned.split(",")) and _bound() else planned
+        bound = "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
+        own = handed_out if bound and len(handed_out.split(",")) == len(planned.split(",")) else planned
     return {**env, "CUDA_VISIBLE_DEVICES": own, gpus.HANDED_OUT: handed_out}
-
-
-def _bound() -> bool:
-    """Whether the batch system hands GPUs to tasks, not to nodes."""
-    return "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
 
 
 def _end(child: subprocess.Popen[bytes], after_s: float = 0.0) -> None:
