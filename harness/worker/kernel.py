@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from math import isfinite
-from typing import Any, Dict, List, Optional, Tuple, cast
+from types import SimpleNamespace
+from typing import Any, Dict, Optional, cast
 
 from harness import kernels
 from harness.worker.energy import Meter
@@ -13,17 +14,6 @@ from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.process import Events
 from harness.worker.trainer import Trainer
-
-
-class Stepping:
-    """A kernel of one size, as the loop steps it: what there is in a ``Trainer`` that the loop calls."""
-
-    def __init__(self, fabric: Fabric, body: Any) -> None:
-        self.marks = fabric.marks
-        self.step, self.synchronize, self.barrier = body.step, fabric.synchronize, fabric.barrier
-
-    def server_bytes(self) -> List[Tuple[int, int]]:
-        return []
 
 
 def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None) -> Dict[str, Any]:
@@ -36,7 +26,14 @@ def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None)
     warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
     for size in kernel.sizes(wanted["sizes"], fabric.size):
         work = body(fabric, size, job.spec["seed"])
-        window = measure(cast(Trainer, Stepping(fabric, work)), warmup, steps, events.emit, meter)
+        stepped = SimpleNamespace(  # what there is in a ``Trainer`` that the loop calls
+            marks=fabric.marks,
+            step=work.step,
+            synchronize=fabric.synchronize,
+            barrier=fabric.barrier,
+            server_bytes=list,
+        )
+        window = measure(cast(Trainer, stepped), warmup, steps, events.emit, meter)
         times = asdict(window)
         del times["servers"], times["cores"], times["warmup_steps"]
         times["collected_s"] = getattr(work, "collected_s", [])[-steps:]  # without the warm-up
