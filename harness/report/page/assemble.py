@@ -74,7 +74,7 @@ def page(
 
 def sections(runs: Sequence[Result]) -> list[Section]:
     """The sections of a report that have something to show."""
-    completed = [run for run in runs if run.completed]
+    completed, failed = ([run for run in runs if run.completed == ended] for ended in (True, False))
     curves = scaling.curves(completed)
     races = fastest.races(completed, curves)
     drawn = lines.of(runs, curves, races)
@@ -89,12 +89,12 @@ def sections(runs: Sequence[Result]) -> list[Section]:
             "io-overhead", curve_figures.io_overhead(drawn), [tables.io_overheads(curve_figures.overheads(drawn))]
         ),
         _section("steps", run_figures.steps(drawn)),
-        _section("energy", tables=[tables.energy(runs)]),
+        _section("energy", tables=[tables.of_runs("energy-runs", [run for run in runs if run.energy])]),
         _slower(histories),
         _section("history", histories),
         _section("points", tables=[tables.points(drawn)]),
-        _section("without-number", tables=[tables.without_number(runs)]),
-        _section("runs", tables=[tables.all_runs(runs)]),
+        _section("without-number", tables=[tables.of_runs("without-number", failed)]),
+        _section("runs", tables=[tables.of_runs("runs", runs)]),
     ]
     shown = [section for section in every if section.figures or section.tables or section.links]
     if not completed:
