@@ -18,7 +18,7 @@ from harness.report.page import (
     run_figures,
     tables,
 )
-from harness.report.page.document import TEMPLATES, Answer, Page, PageLink, PageTable, Section
+from harness.report.page.document import TEMPLATES, Answer, Page, PageTable, Section
 from harness.report.page.figures import Facets, Figure, Series
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
@@ -189,7 +189,7 @@ def _slower(histories: Sequence[Figure]) -> Section:
     """Changes of level to less, the latest first."""
     drops = [(time, word, figure) for figure in histories for time, word in figure.marks if word.startswith("-")]
     drops.sort(key=lambda drop: drop[0], reverse=True)
-    links = [PageLink(f"{time[:10]}: {word}, {figure.choice}", figure) for time, word, figure in drops]
+    links = [(f"{time[:10]}: {word}, {figure.choice}", figure) for time, word, figure in drops]
     return Section("slower", "What got slower", links=links)
 
 

@@ -55,16 +55,11 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class PageLink:
-    """A text that leads to a figure of the section of histories."""
-
-    text: str
-    figure: Figure
-
-
-@dataclass(frozen=True)
 class Section:
-    """A section of the page: an answer and other words, figures of which one at a time is shown, tables, titled lists."""
+    """A section of the page: an answer and other words, figures of which one at a time is shown, tables, titled lists.
+
+    ``links`` are texts that lead to figures of the section of histories.
+    """
 
     name: str
     title: str
@@ -74,7 +69,7 @@ class Section:
     answer: str = ""
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
-    links: Sequence[PageLink] = ()
+    links: Sequence[tuple[str, Figure]] = ()
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ def data(page: Page) -> dict[str, object]:
         },
         "tables": {table.name: _columns(table, number) for section in page.sections for table in section.tables},
         "answers": [number(each.facets) for section in page.sections for each in section.answers],
-        "links": [number(link.figure.series[0].facets) for section in page.sections for link in section.links],
+        "links": [number(figure.series[0].facets) for section in page.sections for _, figure in section.links],
         "sets": list(numbers),
         "themes": {"light": LIGHT, "dark": DARK},
     }
