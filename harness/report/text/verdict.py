@@ -54,21 +54,16 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
     terms = [one.terms.equal for one in contenders if one.terms]
     equal = (", ".join(f"{TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
     wanted = (_undecided(one, verdict)[1] for one in contenders if one.reason)
+    points = (point for one in contenders for each in one.sizes for point in (each.toolkit, each.servers))
     return {
         "Each toolkit": [_finding(one, verdict) for one in contenders],
         INDICATIONS: list(filter(None, map(_indication, contenders))),
         "Equal on both sides": list(dict.fromkeys(equal)),
         "Not equal": list(filter(None, map(_unequal, contenders))),
         "What would make them comparable": list(dict.fromkeys(filter(None, wanted))),
-        "Of several publications": list(dict.fromkeys(alternatives(_points(contenders)))),
+        "Of several publications": list(dict.fromkeys(alternatives(points))),
         "Left out": [f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out],
     }
-
-
-def _points(contenders: Iterable[ComparedContender]) -> Iterator[CurvePoint]:
-    for one in contenders:
-        for each in one.sizes:
-            yield from (each.toolkit, each.servers)
 
 
 def headline(verdict: Verdict) -> str:
@@ -149,14 +144,10 @@ def _finding(one: ComparedContender, verdict: Verdict) -> str:
 
 
 def _word(one: ComparedContender) -> str:
-    match one.answer:
-        case "no difference":
-            return "no different"
-        case "changes":
-            return "better or worse depending on the size"
-        case "cannot say":
-            return "undecided" if one.reason in LACKING_REPEATS else "nothing to compare"
-    return one.answer
+    if one.answer == "cannot say":
+        return "undecided" if one.reason in LACKING_REPEATS else "nothing to compare"
+    words = {"no difference": "no different", "changes": "better or worse depending on the size"}
+    return words.get(one.answer, one.answer)
 
 
 def where(facets: SharedFacets, batch: bool = False) -> str:
