@@ -162,9 +162,8 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
                     spots.append(Spot(ps, mean, *ends or NO_ENDS, hover, starred, each.sources[-1]))
                 if not spots:
                     continue
-                name = ", ".join(
-                    filter(None, [plural(point.workers, "worker"), placement if len(placements) > 1 else ""])
-                )
+                name = plural(point.workers, "worker")
+                name += f", {placement}" if placement and len(placements) > 1 else ""
                 name += f", best of {len(point.tried)}" if point.best in best.values() else ""
                 looks = Style(f"s{shade}", SWEPT[placed % len(SWEPT)], DASHES[placed % len(DASHES)])
                 series.append(Series(name, "curve", spots, looks, line.facets))
