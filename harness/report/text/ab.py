@@ -16,7 +16,6 @@ from harness.report.text.kernel_table import UNITS
 from harness.running.sides import Comparison
 
 SCHEMA = "harness.ab.verdict/1"
-TOO_MANY = f"more than {MOST_REPEATS:,}"
 
 
 def sides(a: str, b: str) -> str:
@@ -95,7 +94,7 @@ def _answer(found: PairedVerdict) -> str:
 
 
 def _of_each(repeats: int | None) -> str:
-    return TOO_MANY if repeats is None else f"{repeats:,} of each side"
+    return f"more than {MOST_REPEATS:,}" if repeats is None else f"{repeats:,} of each side"
 
 
 def as_json(
