@@ -78,16 +78,14 @@ def sections(runs: Sequence[Result]) -> list[Section]:
     curves = scaling.curves(completed)
     races = fastest.races(completed, curves)
     drawn = lines.of(runs, curves, races)
-    histories = run_figures.history(completed)
+    histories, overheads = run_figures.history(completed), curve_figures.overheads(drawn)
     every = [
         _section("throughput", curve_figures.growth(drawn, "weak"), words=[lines.usual_terms(drawn)]),
         _section("efficiency", curve_figures.efficiencies(drawn, races)),
         _section("strong-scaling", curve_figures.growth(drawn, "strong")),
         _section("ps-sweep", curve_figures.ps_sweeps(drawn), [tables.ps_search(drawn)]),
         _model(runs, drawn),
-        _section(
-            "io-overhead", curve_figures.io_overhead(drawn), [tables.io_overheads(curve_figures.overheads(drawn))]
-        ),
+        _section("io-overhead", curve_figures.io_overhead(overheads), [tables.io_overheads(overheads)]),
         _section("steps", run_figures.steps(drawn)),
         _section("energy", tables=[tables.of_runs("energy-runs", [run for run in runs if run.energy])]),
         _slower(histories),

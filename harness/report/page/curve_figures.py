@@ -112,10 +112,10 @@ def _figure(name: str, title: str, panel: Sequence[str], y: Axis, series: Sequen
     return Figure(slug(name, *panel), f"{title}, {what}", what, workers_axis(series), y, series, note)
 
 
-def io_overhead(lines: Sequence[Line]) -> list[Figure]:
+def io_overhead(pairs: Iterable[tuple[Line, Sequence[Overhead]]]) -> list[Figure]:
     """What reading image files costs, in shares of the throughput with synthetic data, a figure for each model."""
     by_model = defaultdict(list)
-    for line, its in overheads(lines):
+    for line, its in pairs:
         spots = []
         for each in its:
             name, *facts = line.hover(each.real)
