@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from operator import attrgetter
 
 from harness.analysis.ratios import ChanceUnit, Ratio, chance_takes
 from harness.analysis.scaling import TUNED, Configuration, CurvePoint, SharedFacets
@@ -109,9 +110,11 @@ def lacking_repeats(verdict: Verdict) -> list[ComparedContender]:
 def alternatives(points: Iterable[CurvePoint]) -> list[str]:
     """Of points that several publications are of, a sentence each: which one counts, and what the others say."""
     sentences = []
+    tuned = attrgetter(*(name for name in TUNED if name != "publication"))
     for point in points:
         best = point.best
-        alike = [one for one in point.tried if one is not best and same_but_published(one, best)]
+        published = [one for one in point.tried if one is not best and not one.runs[0].measured]
+        alike = [one for one in published if tuned(one.runs[0]) == tuned(best.runs[0])]
         if alike:
             others = listed(f"{one.sample.mean:,.0f} ({_published(one)})" for one in alike)
             of = f"{contender(vars(best) | {'mpi': best.mpi})} on {size(point.workers, point.nodes)}"
@@ -119,12 +122,6 @@ def alternatives(points: Iterable[CurvePoint]) -> list[str]:
                 f"{of}: {point.img_per_s:,.0f} img/s counts ({_published(best)}), the best beside {others}"
             )
     return sentences
-
-
-def same_but_published(one: Configuration, other: Configuration) -> bool:
-    first, second = one.runs[0], other.runs[0]
-    names = [name for name in TUNED if name != "publication"]
-    return all(getattr(first, name) == getattr(second, name) for name in names) and not first.measured
 
 
 def _published(one: Configuration) -> str:
