@@ -290,15 +290,14 @@ def _size(one: AtSize) -> str:
 def unit(found: ChanceUnit, facets: SharedFacets) -> str:
     """``3 jobs each``, ``5 pairs in one allocation``: what chance is counted in; emulated devices are one host's."""
     where = ", emulated on one host" if facets["device"].startswith("emulated:") else ""
+    several = f"{found.fewest} to {found.most}" if found.fewest < found.most else f"{found.fewest}"
     if facets["origin"] == "published" and found.fewest > 1:
-        runs = f"{found.fewest} to {found.most}" if found.fewest < found.most else f"{found.fewest}"
-        return f"by published deviations of {runs} runs each"
+        return f"by published deviations of {several} runs each"
     if found.pairs:
         return f"{plural(found.pairs, 'pair')} in one allocation{where}"
     if not found.fewest:
         return "no repeats are known"
-    each = f"{found.fewest} to {found.most} jobs each" if found.fewest < found.most else f"{found.fewest} jobs each"
-    return (each if found.most > 1 else "one job each") + where
+    return (f"{several} jobs each" if found.most > 1 else "one job each") + where
 
 
 def ratio(found: Ratio) -> str:
