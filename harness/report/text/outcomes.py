@@ -17,7 +17,7 @@ from harness.records.record import AnyRank
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.pairs import preflight
 from harness.report.text.plans import counts, describe
-from harness.report.text.table import table
+from harness.report.text.table import table, text
 from harness.results.result import of_kernel, of_training, with_libraries
 from harness.running.kinds import training_of
 from harness.running.status import RunStatus
@@ -224,7 +224,6 @@ def of_study(points: Sequence[campaign.PointStatus]) -> str:
 def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
     """The table of kernels, as ``harness table`` prints it of their records."""
     from harness.report.text import kernel_table  # here, as it needs NumPy
-    from harness.report.text.table import text
 
     results = [result for record in records for result in of_kernel(record, record.id)]
     return text(kernel_table.table_of(with_libraries(results)))
@@ -236,7 +235,6 @@ def comparison(records: Sequence[Record]) -> str:
     from harness.analysis.verdict import verdict
     from harness.report.text import fastest
     from harness.report.text.runs import table_of_runs
-    from harness.report.text.table import text
 
     results = with_libraries([of_training(record, record.id) for record in records])
     return f"{fastest.headline(races(results), verdict(results))}\n\n{text(table_of_runs(results))}"
