@@ -107,7 +107,8 @@ def _kept(ranking: Ranking) -> str:
 
 def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> str:
     """What is claimed: that the best ``does`` or ``did`` something, or that several are ``alike``; and its ``lead``."""
-    names, of = _contending(ranking), unit(ranking.unit, ranking.best.facets)
+    entered, of = zip(_short(ranking), ranking.standings, strict=True), unit(ranking.unit, ranking.best.facets)
+    names = [name for name, one in entered if one is ranking.best or one in ranking.rivals]  # which may be the best
     if ranking.decided:
         return f"{names[0]} {does}: it {lead}, {of}."
     if ranking.equal:
@@ -125,12 +126,6 @@ def _briefly(ranking: Ranking) -> str:
     """``4 nodes, PyTorch over Gloo, 1.02 × [0.78, 1.32] (undecided)``: the lead is over the next one."""
     how = f" ({_sureness(ranking)})" if not ranking.decided else ""
     return f"{size(ranking)}, {_short(ranking)[0]}, {ratio(ranking.standings[1].ratio)}{how}"
-
-
-def _contending(ranking: Ranking) -> list[str]:
-    """The name of the best, and of those that may be as good."""
-    entered = zip(_short(ranking), ranking.standings, strict=True)
-    return [name for name, one in entered if one is ranking.best or one in ranking.rivals]
 
 
 def _short(ranking: Ranking) -> list[str]:
