@@ -80,10 +80,8 @@ def _parquet(table: pyarrow.Table, stream: IO[bytes]) -> None:
 def _json(table: pyarrow.Table, stream: IO[bytes]) -> None:
     """A JSON list of objects, one a line, null where there is no value; ``spec`` and ``environment`` are objects."""
     parsed = cache(lambda text: json.loads(text) if text else None)  # most are equal
-    lines = []
-    for row in table.to_pylist():
-        lines.append(json.dumps(row | {name: parsed(row[name]) for name in ("spec", "environment")}))
-    stream.write(("[\n" + ",\n".join(lines) + "\n]\n").encode())
+    rows = (row | {name: parsed(row[name]) for name in ("spec", "environment")} for row in table.to_pylist())
+    stream.write(("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n").encode())
 
 
 FORMATS: Mapping[str, Callable[[pyarrow.Table, IO[bytes]], None]] = {"csv": _csv, "json": _json, "parquet": _parquet}

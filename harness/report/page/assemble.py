@@ -18,7 +18,7 @@ from harness.report.page import (
     run_figures,
     tables,
 )
-from harness.report.page.document import TEMPLATES, Answer, Page, PageLink, PageTable, Section
+from harness.report.page.document import TEMPLATES, Answer, Page, PageTable, Section
 from harness.report.page.figures import Facets, Figure, Series
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
@@ -74,27 +74,25 @@ def page(
 
 def sections(runs: Sequence[Result]) -> list[Section]:
     """The sections of a report that have something to show."""
-    completed = [run for run in runs if run.completed]
+    completed, failed = ([run for run in runs if run.completed == ended] for ended in (True, False))
     curves = scaling.curves(completed)
     races = fastest.races(completed, curves)
     drawn = lines.of(runs, curves, races)
-    histories = run_figures.history(completed)
+    histories, overheads = run_figures.history(completed), curve_figures.overheads(drawn)
     every = [
         _section("throughput", curve_figures.growth(drawn, "weak"), words=[lines.usual_terms(drawn)]),
         _section("efficiency", curve_figures.efficiencies(drawn, races)),
         _section("strong-scaling", curve_figures.growth(drawn, "strong")),
         _section("ps-sweep", curve_figures.ps_sweeps(drawn), [tables.ps_search(drawn)]),
         _model(runs, drawn),
-        _section(
-            "io-overhead", curve_figures.io_overhead(drawn), [tables.io_overheads(curve_figures.overheads(drawn))]
-        ),
+        _section("io-overhead", curve_figures.io_overhead(overheads), [tables.io_overheads(overheads)]),
         _section("steps", run_figures.steps(drawn)),
-        _section("energy", tables=[tables.energy(runs)]),
+        _section("energy", tables=[tables.of_runs("energy-runs", [run for run in runs if run.energy])]),
         _slower(histories),
         _section("history", histories),
         _section("points", tables=[tables.points(drawn)]),
-        _section("without-number", tables=[tables.without_number(runs)]),
-        _section("runs", tables=[tables.all_runs(runs)]),
+        _section("without-number", tables=[tables.of_runs("without-number", failed)]),
+        _section("runs", tables=[tables.of_runs("runs", runs)]),
     ]
     shown = [section for section in every if section.figures or section.tables or section.links]
     if not completed:
@@ -189,7 +187,7 @@ def _slower(histories: Sequence[Figure]) -> Section:
     """Changes of level to less, the latest first."""
     drops = [(time, word, figure) for figure in histories for time, word in figure.marks if word.startswith("-")]
     drops.sort(key=lambda drop: drop[0], reverse=True)
-    links = [PageLink(f"{time[:10]}: {word}, {figure.choice}", figure) for time, word, figure in drops]
+    links = [(f"{time[:10]}: {word}, {figure.choice}", figure) for time, word, figure in drops]
     return Section("slower", "What got slower", links=links)
 
 

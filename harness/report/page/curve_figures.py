@@ -45,12 +45,9 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
             points = [point for point in line.curve.points if not math.isnan(point.img_per_s)]
             if len(points) < fewest:
                 continue
-            spots = [_spot(line, each, each.img_per_s, each.interval) for each in points]
-            series.append(_curve(line, spots))
-            if len(spots) > 1:
-                base, last = points[0], points[-1]
-                ideal = [Spot(each.workers, base.img_per_s * each.workers / base.workers) for each in (base, last)]
-                series.append(Series("ideal", "ideal", ideal, Style("muted"), line.facets))
+            series.append(_curve(line, [_spot(line, each, each.img_per_s, each.interval) for each in points]))
+            if len(points) > 1:
+                series.append(ideal(series[-1]))
         figures.append(replace(_figure(slug(title), title, panel, throughput_axis(series), series), views=True))
     return figures
 
@@ -78,8 +75,8 @@ def efficiencies(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
             if not series:
                 continue
             sizes = [spot.x for each in series for spot in each.spots]
-            ideal = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
-            series.append(Series("ideal", "ideal", ideal, Style("muted")))
+            ends = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
+            series.append(Series("ideal", "ideal", ends, Style("muted")))
             said = relative(base)
             y = Axis(f"scaling efficiency{said}", "linear", percent=True, from_zero=True, most=MOST)
             names = sorted({f"{line.name} on {line.system}" for line in lacking})
@@ -115,10 +112,10 @@ def _figure(name: str, title: str, panel: Sequence[str], y: Axis, series: Sequen
     return Figure(slug(name, *panel), f"{title}, {what}", what, workers_axis(series), y, series, note)
 
 
-def io_overhead(lines: Sequence[Line]) -> list[Figure]:
+def io_overhead(pairs: Iterable[tuple[Line, Sequence[Overhead]]]) -> list[Figure]:
     """What reading image files costs, in shares of the throughput with synthetic data, a figure for each model."""
     by_model = defaultdict(list)
-    for line, its in overheads(lines):
+    for line, its in pairs:
         spots = []
         for each in its:
             name, *facts = line.hover(each.real)
@@ -151,10 +148,8 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
         for number, point in enumerate(points):
             shade = round(number * (SHADES - 1) / max(1, len(points) - 1))
             for placed, placement in enumerate(placements):
-                best: dict[int, Configuration] = {}
-                for each in sorted(point.tried, key=lambda each: (each.ps, each.sample.mean)):
-                    if _placement(each) == placement:
-                        best[each.ps] = each
+                slowest_first = sorted(point.tried, key=lambda each: (each.ps, each.sample.mean))
+                best = {each.ps: each for each in slowest_first if _placement(each) == placement}
                 spots = []
                 for ps, each in best.items():
                     mean, ends, starred = each.sample.mean, ratios.best_interval([each.sample]), each is point.best
@@ -167,9 +162,8 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
                     spots.append(Spot(ps, mean, *ends or NO_ENDS, hover, starred, each.sources[-1]))
                 if not spots:
                     continue
-                name = ", ".join(
-                    filter(None, [plural(point.workers, "worker"), placement if len(placements) > 1 else ""])
-                )
+                name = plural(point.workers, "worker")
+                name += f", {placement}" if placement and len(placements) > 1 else ""
                 name += f", best of {len(point.tried)}" if point.best in best.values() else ""
                 looks = Style(f"s{shade}", SWEPT[placed % len(SWEPT)], DASHES[placed % len(DASHES)])
                 series.append(Series(name, "curve", spots, looks, line.facets))
@@ -202,6 +196,13 @@ def _spot(
 
 def _curve(line: Line, spots: Sequence[Spot]) -> Series:
     return Series(line.name, "curve", spots, line.style, line.facets, line.system)
+
+
+def ideal(curve: Series) -> Series:
+    """What a curve would be if what it begins with grew without any loss."""
+    first, last = curve.spots[0], curve.spots[-1]
+    ends = [Spot(spot.x, first.y * float(spot.x) / float(first.x)) for spot in (first, last)]
+    return Series("ideal", "ideal", ends, Style("muted"), curve.facets)
 
 
 def _panels(lines: Iterable[Line]) -> list[tuple[tuple[str, str], list[Line]]]:

@@ -7,6 +7,7 @@ the page lets browsers run nothing but its two scripts, named by their hashes, a
 import base64
 import hashlib
 import importlib.util
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,28 +21,22 @@ TEMPLATES = Path(__file__).parent / "templates"
 PageCell = str | int | float | None
 PageRow = tuple[Facets | list[Facets] | None, Sequence[PageCell]]
 SHOWN_LEFT_OUT = 100
-# Columns that do not hold text but numbers (dates: ISO text), None where there is none, by their names. The ends of an
-# interval are of the kind of the column before them.
-KINDS = {
-    **dict.fromkeys(
-        ("workers", "nodes", "PS", "batch per device", "best of", "PS best of", "repeats", "runs", "jobs"), "count"
-    ),
-    **dict.fromkeys(("img/s", "± 95 % CI", "synthetic img/s", "files img/s", "PS img/s"), "img_per_s"),
-    **dict.fromkeys(("size", "rate", "bus GB/s", "p50, ms", "J/img"), "figure"),
-    **dict.fromkeys(("efficiency", "PS efficiency", "of the best", "overhead", "MAPE", "worst"), "share"),
-    **dict.fromkeys(("ratio of efficiencies", "ratio of img/s", "numbers", "χ²", "p"), "ratio"),
-    **dict.fromkeys(("date", "started"), "date"),
-}
+_ABOUT = tomllib.loads((TEMPLATES / "tables.toml").read_text(encoding="utf-8"))
+TABLES, FIELDS = _ABOUT["tables"], _ABOUT["fields"]
+KINDS = {column: kind for kind, columns in _ABOUT["kinds"].items() for column in columns}
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A row is what it is filtered by, all of several, and its cells; rows without facets are always shown."""
+    """A row is what it is filtered by, all of several, and its cells; rows without facets are always shown.
+
+    What follows the rows is said in ``tables.toml``.
+    """
 
     name: str
+    rows: Sequence[PageRow]
     title: str
     columns: Sequence[str]
-    rows: Sequence[PageRow]
     note: str = ""
     folded: bool = False
 
@@ -60,16 +55,11 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class PageLink:
-    """A text that leads to a figure of the section of histories."""
-
-    text: str
-    figure: Figure
-
-
-@dataclass(frozen=True)
 class Section:
-    """A section of the page: an answer and other words, figures of which one at a time is shown, tables, titled lists."""
+    """A section of the page: an answer and other words, figures of which one at a time is shown, tables, titled lists.
+
+    ``links`` are texts that lead to figures of the section of histories.
+    """
 
     name: str
     title: str
@@ -79,7 +69,7 @@ class Section:
     answer: str = ""
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
-    links: Sequence[PageLink] = ()
+    links: Sequence[tuple[str, Figure]] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +131,7 @@ def data(page: Page) -> dict[str, object]:
         },
         "tables": {table.name: _columns(table, number) for section in page.sections for table in section.tables},
         "answers": [number(each.facets) for section in page.sections for each in section.answers],
-        "links": [number(link.figure.series[0].facets) for section in page.sections for link in section.links],
+        "links": [number(figure.series[0].facets) for section in page.sections for _, figure in section.links],
         "sets": list(numbers),
         "themes": {"light": LIGHT, "dark": DARK},
     }

@@ -5,8 +5,10 @@ Pure data. Colours have names, because light and dark pages need different ones.
 
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,28 +25,12 @@ DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too ma
 
 DATA = {"synthetic": "synthetic data", "real": "image files"}
 
-# Any two of c0 to c9 and grey, and any two of s0 to s7, differ by a ΔE of at least 10 (CIEDE2000) to people with full
-# colour vision, to full deuteranopes and to full protanopes, as the matrices of Machado, Oliveira and Fernandes (2009)
-# simulate them. Tests hold their distances, and the contrasts of WCAG 2.2: 4.5:1 for text, 3:1 for lines. The colours were
-# searched for from those of Okabe and Ito (2008), which are made for areas on white, as the nearest ones that comply; c8 is
-# a blue and c9 a brown that are far from them all.
 MARK = "c3"  # of vertical lines at times, and the words on them
-COLOURS = 10  # c0 to c9, for what has no order; grey is for ideal lines and remainders
+COLOURS = 10  # c0 to c9, for what has no order (templates/colours.toml)
 SHADES = 8  # s0 to s7, for what grows
-_NAMES = [*(f"c{number}" for number in range(COLOURS)), *(f"s{number}" for number in range(SHADES))]
-_NAMES += ["grey", "ink", "muted", "grid", "paper"]
-_LIGHT = """
-    #1172af #734531 #1b8760 #ac197b #4599df #ba8b02 #706000 #121312 #180860 #583a44
-    #807416 #6fa111 #1f9856 #0b8f7e #267f9c #026fcd #3e459f #3a196e
-    #858b95 #1a1d21 #59606a #e4e7eb #ffffff
-"""
-_DARK = """
-    #489fe8 #bc7044 #15c798 #e79bc3 #93d4fa #d38910 #ece232 #ffffff #3860c8 #945862
-    #eee03c #b8ea91 #6bc072 #36c6a7 #33d0f3 #5fa4ff #7d76cb #b78cbc
-    #818a96 #e8eaed #a7aeb8 #2e343c #171a1f
-"""
-LIGHT = dict(zip(_NAMES, _LIGHT.split(), strict=True))
-DARK = dict(zip(_NAMES, _DARK.split(), strict=True))
+_THEMES = tomllib.loads((Path(__file__).parent / "templates/colours.toml").read_text(encoding="utf-8"))
+LIGHT: dict[str, str] = _THEMES["light"]
+DARK: dict[str, str] = _THEMES["dark"]
 
 
 class Facets(NamedTuple):

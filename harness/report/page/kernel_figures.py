@@ -14,8 +14,8 @@ from harness.core.statistics import summarise
 from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S
 from harness.records.kernel import size_text
-from harness.report.page.curve_figures import throughput_axis
-from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, Style, decade_ticks, measured_ticks, slug
+from harness.report.page.curve_figures import ideal, throughput_axis
+from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, decade_ticks, measured_ticks, slug
 from harness.report.page.lines import DASHES, look
 from harness.report.text.kernel_table import UNITS
 from harness.results.result import Result
@@ -45,7 +45,7 @@ def _figure(name: str, runs: Sequence[Result]) -> Figure:
     over: Over = "nodes" if unit != BYTES_PER_S and on_several_nodes else "size"
     series = _series(runs, over)
     if over == "nodes":
-        series += [_ideal(curve) for curve in series if len(curve.spots) > 1]
+        series += [ideal(curve) for curve in series if len(curve.spots) > 1]
     if unit == BYTES_PER_S:
         rate, x = "bus GB/s", Axis("message, bytes", "log", decade_ticks([run.size for run in runs]))
     else:
@@ -91,10 +91,3 @@ def _spot(name: Sequence[str], alike: Sequence[Result], over: Over) -> Spot:
         last.source,
     )
     return Spot(getattr(last, over), rate.mean, low, high, hover, source=last.source)
-
-
-def _ideal(curve: Series) -> Series:
-    """What a curve over nodes would be if none of them had to wait for another."""
-    first, last = curve.spots[0], curve.spots[-1]
-    ends = [Spot(spot.x, first.y * float(spot.x) / float(first.x)) for spot in (first, last)]
-    return Series("ideal", "ideal", ends, Style("muted"), curve.facets)

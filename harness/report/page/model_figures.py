@@ -1,6 +1,6 @@
 """Figures of the scaling model: predicted beside measured, what servers hold, and what a step is spent on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,35 +27,25 @@ SPENT = {
 }
 
 
-Drawn = tuple[Axis, Axis, list[Series], str]  # what figures of one kind have of their own: axes, series, and a note
-
-
 def of(groups: Sequence[Explained]) -> list[Figure]:
     figures = []
     for number, group in enumerate(groups, start=1):
         curve = group.curves[0]
         largest = curve.largest.prediction
-        # The last two are of the first curve, one of them at its largest measured size.
+        # What is not predicted is of the first curve, bytes at its largest measured size.
         first = [f"{curve.line.name}, {curve.line.panel[0]}"] if len(group.curves) > 1 else []
         there = [*first, plural(largest.workers, "worker"), *([f"{largest.ps:,} PS"] if largest.ps else [])]
-        kinds: list[tuple[str, str, str, list[str], Callable[[Explained], Drawn]]] = [
-            ("predicted", "Predicted and measured", "predicted and measured", [], predicted),
-            ("servers", "Bytes on each parameter server", "bytes on each server", there, servers),
-            ("spent", "What a step is spent on", "what a step is spent on", first, spent),
-        ]
-        for kind, title, choice, where, draw in kinds:
-            if kind == "servers" and not curve.largest.workload.has_servers:
-                continue
-            x, y, series, note = draw(group)
-            name, title = slug("model", kind, str(number), *group.fit.group.key), ", ".join([title, group.name, *where])
-            said = f"{group.said} {note}"
-            figures.append(
-                Figure(name, title, f"{choice}: {group.name}", x, y, series, said, views=kind == "predicted")
-            )
+        drawn: list[tuple[Figure, list[str]]] = [(predicted(group), []), (spent(group), first)]
+        if curve.largest.workload.has_servers:
+            drawn.insert(1, (servers(group), there))
+        for figure, where in drawn:
+            name = slug("model", figure.name, str(number), *group.fit.group.key)
+            title, choice = ", ".join([figure.title, group.name, *where]), f"{figure.choice}: {group.name}"
+            figures.append(replace(figure, name=name, title=title, choice=choice, note=f"{group.said} {figure.note}"))
     return figures
 
 
-def predicted(group: Explained) -> Drawn:
+def predicted(group: Explained) -> Figure:
     """img/s against workers: predicted, with its interval, up to a few times the largest size, and as measured."""
     series: list[Series] = []
     models = list(dict.fromkeys(curve.line.panel[0] for curve in group.curves))
@@ -84,7 +74,8 @@ def predicted(group: Explained) -> Drawn:
     note = "Ideal is the step of one worker."
     if group.curves[0].largest.workload.has_servers:
         note += " Where no number of servers was measured, it is the best of some that are 1.4 times one another."
-    return workers_axis(series), throughput_axis(each for each in series if each.kind != "ideal"), series, note
+    x, y = workers_axis(series), throughput_axis(each for each in series if each.kind != "ideal")
+    return Figure("predicted", "Predicted and measured", "predicted and measured", x, y, series, note, views=True)
 
 
 def _size(each: Size) -> list[str]:
@@ -106,7 +97,7 @@ def _size(each: Size) -> list[str]:
     return lines
 
 
-def servers(group: Explained) -> Drawn:
+def servers(group: Explained) -> Figure:
     """Bytes that each server holds at the largest measured size, and if tensors were cut into slices of 1 MiB."""
     largest, facets = group.curves[0].largest, group.curves[0].line.facets
     workload, ps = largest.workload, largest.prediction.ps
@@ -136,10 +127,10 @@ def servers(group: Explained) -> Drawn:
         "bounds the step, the fullest one is done last."
     )
     x, y = Axis("parameter server", "linear", count_ticks(range(len(sizes)))), Axis("MB", "linear", from_zero=True)
-    return x, y, series, note
+    return Figure("servers", "Bytes on each parameter server", "bytes on each server", x, y, series, note)
 
 
-def spent(group: Explained) -> Drawn:
+def spent(group: Explained) -> Figure:
     line = group.curves[0].line
     # Of sizes on the same nodes, those that use more of their devices.
     sizes = list({each.prediction.nodes: each for each in group.curves[0].sizes}.values())
@@ -172,4 +163,5 @@ def spent(group: Explained) -> Drawn:
     series.append(Series(f"{whose} step", "accent", measured, style, line.facets))
     x = Axis("nodes", "linear", tuple((n, f"{each.prediction.nodes:,}") for n, each in enumerate(sizes)))
     y = Axis("seconds of a step", "linear", from_zero=True)
-    return x, y, series, "Waiting is what the network takes beyond the compute that hides it."
+    note = "Waiting is what the network takes beyond the compute that hides it."
+    return Figure("spent", "What a step is spent on", "what a step is spent on", x, y, series, note)

@@ -139,12 +139,8 @@ def _history(number: int, every: Sequence[Result]) -> Figure:
 
 def _levels(series: changes.RunSeries) -> list[Spot]:
     """The level between changes, from the first run to the last."""
-    spots, start = [], series.runs[0].started
-    for change in series.changes:
-        spots += _level(change.old_rate, start, change.before.started)
-        start = change.after.started
-    return [*spots, *_level(series.level, start, series.runs[-1].started)]
-
-
-def _level(rate: float, *times: str) -> list[Spot]:
-    return [Spot(time[:19], rate, hover=(f"level {throughput(rate)} img/s",)) for time in times]
+    firsts = [series.runs[0], *(change.after for change in series.changes)]
+    lasts = [*(change.before for change in series.changes), series.runs[-1]]
+    rates = [*(change.old_rate for change in series.changes), series.level]
+    ends = [(rate, run) for rate, *both in zip(rates, firsts, lasts, strict=True) for run in both]
+    return [Spot(run.started[:19], rate, hover=(f"level {throughput(rate)} img/s",)) for rate, run in ends]

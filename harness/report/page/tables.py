@@ -15,16 +15,13 @@ from harness.core.text import plural
 from harness.prediction.fitting import mean_error
 from harness.prediction.observations import informative
 from harness.records.measurement import Record
-from harness.report.page.document import PageCell, PageRow, PageTable
+from harness.report.page.document import FIELDS, TABLES, PageCell, PageRow, PageTable
 from harness.report.page.figures import Facets
 from harness.report.page.lines import Line
 from harness.report.page.modelled import MOST_FITTED, Explained
 from harness.report.text.kernel_table import UNITS
 from harness.report.text.verdict import contender, mark
 from harness.results.result import Result
-
-CI = ("95 % CI from", "to")
-WHERE = ("system", "model", "data")
 
 
 def _where(line: Line) -> tuple[PageCell, ...]:
@@ -36,8 +33,6 @@ def _numbers(value: float, ends: Interval | None) -> tuple[PageCell, ...]:
 
 
 def points(lines: Sequence[Line]) -> PageTable:
-    columns = ["backend", "workers", "img/s", *CI, "efficiency", *CI, "relative to", "configuration", "best of"]
-    columns += ["repeats", "jobs", "nodes", "runs", "scaling", *WHERE, "date", "run or source"]
     rows: list[PageRow] = []
     for line in lines:
         for point in line.curve.points:
@@ -56,11 +51,7 @@ def points(lines: Sequence[Line]) -> PageTable:
                 path.parent.name if path.name == Record.file_name else best.sources[-1],
             )
             rows.append((line.facets, cells))
-    note = (
-        "Efficiencies are relative to the smallest size that several contenders have in common, of those measured at the "
-        "largest common size. What was not measured there has none."
-    )
-    return PageTable("points", "Points of the curves", columns, rows, note)
+    return PageTable("points", rows, **TABLES["points"])
 
 
 def ps_search(lines: Sequence[Line]) -> PageTable:
@@ -78,8 +69,7 @@ def ps_search(lines: Sequence[Line]) -> PageTable:
                     *(line.options(each), len(each.sample.values) or None, point.nodes or None, *_where(line)),
                 )
                 rows.append((line.facets, cells))
-    columns = ("backend", "workers", "PS", "img/s", "of the best", "rank", "options", "repeats", "nodes", *WHERE)
-    return PageTable("ps-search", "Search for the number of parameter servers", columns, rows)
+    return PageTable("ps-search", rows, **TABLES["ps-search"])
 
 
 def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> PageTable:
@@ -91,43 +81,14 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> PageTable:
             rows.append(
                 (line.facets, (line.name, each.workers, *_numbers(each.overhead, each.interval), *both, *where))
             )
-    columns = ("backend", "workers", "overhead", *CI, "synthetic img/s", "files img/s", "nodes", *WHERE)
-    return PageTable("io-overheads", "I/O overhead", columns, rows)
+    return PageTable("io-overheads", rows, **TABLES["io-overheads"])
 
 
-_LABELS = {
-    **{"ps": "PS", "batch_size": "batch per device", "img_per_s": "img/s", "ci95": "± 95 % CI"},
-    **{"joules": "J/img", "energy": "energy of", "energy_note": "what it leaves out"},
-    "throttled": "THROTTLED by",
-}
-_IDENTITY = ("framework", "transport", "mpi", "system", "model", "data")
-
-
-def without_number(runs: Sequence[Result]) -> PageTable:
-    failed = [run for run in runs if not run.completed]
-    columns = ("backend", "reason", "status", "workers", "ps", "started", *_IDENTITY, "source")
-    return _of_runs("without-number", "Runs without a number", failed, columns)
-
-
-def all_runs(runs: Sequence[Result]) -> PageTable:
-    columns = (
-        *("backend", "workers", "img_per_s", "ci95", "ps", "status", "started", "throttled", "note", *_IDENTITY),
-        *("origin", "batch_size", "software", "source"),
-    )
-    return _of_runs("runs", "All runs", runs, columns, folded=True)
-
-
-def energy(runs: Sequence[Result]) -> PageTable:
-    """Runs whose energy was measured, with what it covers and what is left out of it."""
-    measured = [run for run in runs if run.energy]
-    columns = ("backend", "workers", "img_per_s", "joules", "energy", "energy_note", *_IDENTITY, "source")
-    return _of_runs("energy-runs", "Energy of runs", measured, columns)
-
-
-def _of_runs(name: str, title: str, runs: Sequence[Result], names: Sequence[str], folded: bool = False) -> PageTable:
-    """A row for each run, the latest first."""
+def of_runs(name: str, runs: Sequence[Result]) -> PageTable:
+    """The table of this name, with a row for each run, the latest first."""
+    names = [FIELDS.get(column, column) for column in TABLES[name]["columns"]]
     rows: list[PageRow] = [(Facets.of_runs(run), tuple(_cell(run, field) for field in names)) for run in runs[::-1]]
-    return PageTable(name, title, [_LABELS.get(column, column) for column in names], rows, folded=folded)
+    return PageTable(name, rows, **TABLES[name])
 
 
 def _cell(run: Result, field: str) -> PageCell:
@@ -141,15 +102,7 @@ def kernels(runs: Sequence[Result]) -> PageTable:
     """What kernels were measured to do, a row for each size of each run, and one for each run without a number."""
     shown = with_efficiencies(runs)
     rows: list[PageRow] = [(Facets.of_runs(run), _of_kernel(run, efficiency)) for run, efficiency in shown.items()]
-    columns = (
-        *("backend", "kernel", "nodes", "size", "rate", *CI, "unit", "bus GB/s", "p50, ms", "efficiency"),
-        *("status", "framework", "transport", "mpi", "system", "started", "source"),
-    )
-    note = (
-        "Sizes are bytes of a message, or N of what is computed. Its efficiency is that of strong scaling, relative to the "
-        "fewest workers with the same N."
-    )
-    return PageTable("kernels", "Kernels", columns, rows, note)
+    return PageTable("kernels", rows, **TABLES["kernels"])
 
 
 def _of_kernel(run: Result, efficiency: float) -> tuple[PageCell, ...]:
@@ -178,14 +131,8 @@ def fits(groups: Sequence[Explained]) -> PageTable:
                 *(len(own), fit.fitted, key.transport, key.software, key.system),
             )
             rows.append((group.facets._replace(backend=(backend,)), cells))
-    note = (
-        "Errors are predicted over measured throughput, minus 1; MAPE is the mean of their sizes. Numbers: how many the "
-        "runs of the whole group determine; χ² is that of the group, with measurement errors alone. "
-        f"Of more than {MOST_FITTED} configurations only the best at each size are fitted. Runs of one configuration count "
-        "as one. `harness fit` leaves out one run after the other as well."
-    )
-    columns = ("backend", "MAPE", "worst", "at", "contradicted", "χ²", "p", "runs", "numbers")
-    return PageTable("model-fits", "How well the model fits", (*columns, "transport", "software", "system"), rows, note)
+    about = TABLES["model-fits"]
+    return PageTable("model-fits", rows, **about | {"note": about["note"].format(most=MOST_FITTED)})
 
 
 def comparison(verdict: Verdict) -> PageTable:
@@ -204,6 +151,4 @@ def comparison(verdict: Verdict) -> PageTable:
                 f"{facets['system']}, {facets['model']}, {facets['data']}",
             )
             rows.append((sides, cells))
-    columns = ["toolkit", "workers", "ratio of img/s", *CI, "ratio of efficiencies", *CI, "differs"]
-    columns += ["img/s", "PS img/s", "efficiency", "PS efficiency", "PS best of", "where"]
-    return PageTable("verdict", "The comparison", columns, rows)
+    return PageTable("verdict", rows, **TABLES["verdict"])

@@ -16,7 +16,6 @@ from harness.report.text.kernel_table import UNITS
 from harness.running.sides import Comparison
 
 SCHEMA = "harness.ab.verdict/1"
-TOO_MANY = f"more than {MOST_REPEATS:,}"
 
 
 def sides(a: str, b: str) -> str:
@@ -77,7 +76,8 @@ def _unit(found: PairedVerdict) -> str:
 
 
 def _answer(found: PairedVerdict) -> str:
-    change = f"{100 * (found.ratio - 1):+.1f} % {interval(_changes(found), 1, 100)}".replace("-", "−")
+    low, high = found.ci95
+    change = f"{100 * (found.ratio - 1):+.1f} % {interval((low - 1, high - 1), 1, 100)}".replace("-", "−")
     if not found.scatters:
         return (
             f"undecided: B differs from A by {change} in all pairs; what does not scatter is rounded, or not measured"
@@ -87,14 +87,14 @@ def _answer(found: PairedVerdict) -> str:
         return f"undecided: B differs from A by {change}; {units} to decide it, if this and the noise stay: {needed}"
     if found.answer == "no difference":
         return f"no difference larger than {math.ceil(1000 * found.largest) / 10:g} %: B differs from A by {change}"
-    limits = _changes(found) if found.ratio > 1 else _changes(found, inverse=True)
+    limits = (low - 1, high - 1) if found.ratio > 1 else (1 / high - 1, 1 / low - 1)
     by = max(found.ratio, 1 / found.ratio) - 1
     less = "" if found.matters else f", less than the {_share(found.difference)} that matter"
     return f"{found.answer} by {100 * by:.1f} % {interval(limits, 1, 100)}{less}".replace("-", "−")
 
 
 def _of_each(repeats: int | None) -> str:
-    return TOO_MANY if repeats is None else f"{repeats:,} of each side"
+    return f"more than {MOST_REPEATS:,}" if repeats is None else f"{repeats:,} of each side"
 
 
 def as_json(
@@ -119,11 +119,6 @@ def as_json(
         "preflight": checked and checked.model_dump(),
     }
     return json_text(document)
-
-
-def _changes(found: PairedVerdict, inverse: bool = False) -> tuple[float, float]:
-    low, high = found.ci95
-    return (1 / high - 1, 1 / low - 1) if inverse else (low - 1, high - 1)
 
 
 def _share(share: float) -> str:

@@ -11,14 +11,6 @@ from harness.report.text import verdict as verdicts
 from harness.report.text.table import prose, table
 from harness.report.text.verdict import QUESTION, TERMS, contender, lacking_repeats, ratio, unit
 
-_SPEEDS = (
-    "size",
-    "way of distributing",
-    "img/s",
-    "the fastest's / its img/s",
-    "best of",
-)
-_EFFICIENCIES = ("way of distributing", "scaling efficiency", "the best's / its efficiency")
 _VERSION = re.compile(r" \d[\w.+-]*")
 SMALLER = 4  # sizes that the answer names beside the largest one
 SUPERLINEAR = 1.1  # efficiency that no way of distributing has
@@ -83,11 +75,11 @@ def text(races: Sequence[Race], verdict: Verdict) -> str:
     for race in [race for race in races if race.contested] or races[:1]:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
         parts.append(prose(f"{where(race)}:" + (f" runs differ in {varying}" if varying else "")))
-        parts += [table([_SPEEDS, *_speeds(race)], right={2, 3, 4})]
+        parts += [table(_speeds(race), right={2, 3, 4})]
         if race.scales:
             parts += [
                 f"On {size(race.scales)} relative to {race.scales.base}:",
-                table([_EFFICIENCIES, *_efficiencies(race.scales)], right={1, 2}),
+                table(_efficiencies(race.scales), right={1, 2}),
             ]
     if compared and not any(sentence.startswith(QUESTION) for sentence in sentences):
         parts.append(prose(f"{QUESTION} {verdicts.headline(verdict)}"))
@@ -115,7 +107,8 @@ def _kept(ranking: Ranking) -> str:
 
 def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> str:
     """What is claimed: that the best ``does`` or ``did`` something, or that several are ``alike``; and its ``lead``."""
-    names, of = _contending(ranking), unit(ranking.unit, ranking.best.facets)
+    entered, of = zip(_short(ranking), ranking.standings, strict=True), unit(ranking.unit, ranking.best.facets)
+    names = [name for name, one in entered if one is ranking.best or one in ranking.rivals]  # which may be the best
     if ranking.decided:
         return f"{names[0]} {does}: it {lead}, {of}."
     if ranking.equal:
@@ -133,12 +126,6 @@ def _briefly(ranking: Ranking) -> str:
     """``4 nodes, PyTorch over Gloo, 1.02 × [0.78, 1.32] (undecided)``: the lead is over the next one."""
     how = f" ({_sureness(ranking)})" if not ranking.decided else ""
     return f"{size(ranking)}, {_short(ranking)[0]}, {ratio(ranking.standings[1].ratio)}{how}"
-
-
-def _contending(ranking: Ranking) -> list[str]:
-    """The name of the best, and of those that may be as good."""
-    entered = zip(_short(ranking), ranking.standings, strict=True)
-    return [name for name, one in entered if one is ranking.best or one in ranking.rivals]
 
 
 def _short(ranking: Ranking) -> list[str]:
@@ -189,7 +176,7 @@ def rate(one: Standing) -> str:
 
 
 def _speeds(race: Race) -> list[tuple[str, ...]]:
-    return [
+    rows = [
         (
             "" if number else size(ranking),
             who(one) + (f", {one.point.best.ps} ps" if one.point.best.ps > 1 else ""),
@@ -200,13 +187,15 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
         for ranking in race.sizes
         for number, one in enumerate(ranking.standings)
     ]
+    return [("size", "way of distributing", "img/s", "the fastest's / its img/s", "best of"), *rows]
 
 
 def _efficiencies(ranking: Ranking) -> list[tuple[str, ...]]:
-    return [
+    rows = [
         (who(one), percent(one.point.efficiency, None, 1), ratio(one.ratio) if number else _sureness(ranking))
         for number, one in enumerate(ranking.standings)
     ]
+    return [("way of distributing", "scaling efficiency", "the best's / its efficiency"), *rows]
 
 
 def _sureness(ranking: Ranking) -> str:

@@ -36,15 +36,11 @@ def table_of(results: Sequence[Result], baseline: int | None = None) -> Table:
     shown = with_efficiencies(results, baseline)
     runs = sorted(shown, key=order)
     figures = [_figures(run, shown[run]) for run in runs]
+    ways = {name: [getattr(run, name) for run in runs] for name in ("framework", "transport")}
     columns = [
         Column("kernel", [run.kernel for run in runs]),
         Column("backend", [run.backend for run in runs]),
-        *(
-            Column(
-                name, [getattr(run, name) for run in runs], optional=len({getattr(run, name) for run in results}) == 1
-            )
-            for name in ("framework", "transport")
-        ),
+        *(Column(name, cells, optional=len(set(cells)) == 1) for name, cells in ways.items()),
         Column("nodes", [str(run.nodes) for run in runs], right=True),
         *(_column(heading, [cells[heading] for cells in figures]) for heading in _HEADINGS),
         Column("tag", [run.tag for run in runs], optional=True),

@@ -17,7 +17,7 @@ from harness.records.record import AnyRank
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.pairs import preflight
 from harness.report.text.plans import counts, describe
-from harness.report.text.table import table
+from harness.report.text.table import table, text
 from harness.results.result import of_kernel, of_training, with_libraries
 from harness.running.kinds import training_of
 from harness.running.status import RunStatus
@@ -31,6 +31,7 @@ def summary(record: Record, path: Path) -> str:
     if record.derived is None:
         return f"{record.status}: {record.reason}\nrecord: {path}"
     throughput, steps, checks = record.derived.img_per_s, record.derived.step_times, record.repeats[0].checks
+    energy, joules = record.derived.energy, record.derived.energy.joules_per_image
     lines = [
         describe(record.spec),
         f"  img/s      {_with_interval(throughput, jobs=len({repeat.job for repeat in record.repeats}))}",
@@ -39,7 +40,7 @@ def summary(record: Record, path: Path) -> str:
         f"slowest rank {steps.slowest_rank} ({100 * (steps.slowest_over_median - 1):+.1f} % of the median rank)",
         f"  gradients  {'; '.join(sorted(record.seen.transports))}",
         *_traffic(record),
-        *_energy_of_run(record),
+        *_energy("  energy     ", energy, f"{_with_interval(joules, '.3g')} J/img" if joules else ""),
         *_work(record),
         *clocks([(f" in repeat {each.number}", each.ranks) for each in record.repeats]),
         *(f"  preflight  {line}" for line in preflight(record.preflight)),
@@ -85,12 +86,6 @@ def _traffic(record: Record) -> list[str]:
         label, moved = "servers" if server.ps == 0 else "", both(server.sent, server.received)
         lines.append(f"  {label:10} ps {server.ps}: {moved}, planned {server.planned / 1e6:.1f} MB each way")
     return lines
-
-
-def _energy_of_run(record: Record) -> list[str]:
-    energy = record.derived.energy if record.derived else Energy()
-    used = energy.joules_per_image
-    return _energy("  energy     ", energy, f"{_with_interval(used, '.3g')} J/img" if used else "")
 
 
 def _energy(label: str, energy: Energy | Used, figure: str) -> list[str]:
@@ -229,7 +224,6 @@ def of_study(points: Sequence[campaign.PointStatus]) -> str:
 def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
     """The table of kernels, as ``harness table`` prints it of their records."""
     from harness.report.text import kernel_table  # here, as it needs NumPy
-    from harness.report.text.table import text
 
     results = [result for record in records for result in of_kernel(record, record.id)]
     return text(kernel_table.table_of(with_libraries(results)))
@@ -241,7 +235,6 @@ def comparison(records: Sequence[Record]) -> str:
     from harness.analysis.verdict import verdict
     from harness.report.text import fastest
     from harness.report.text.runs import table_of_runs
-    from harness.report.text.table import text
 
     results = with_libraries([of_training(record, record.id) for record in records])
     return f"{fastest.headline(races(results), verdict(results))}\n\n{text(table_of_runs(results))}"

@@ -22,26 +22,19 @@ if TYPE_CHECKING:
 
 def describe(spec: RunSpec) -> str:
     options = " ".join(f"{name}={value}" for name, value in spec.options.items())
-    nodes = f"{plural(spec.nodes, 'node')} × {spec.devices_per_node} {_device(spec)}"
+    scale = f", {spec.bytes_scale:g} of the bytes" if spec.bytes_scale != 1 else ""
+    dilated = f" (dilation {spec.dilation:g}{scale})" if spec.emulated else ""
+    nodes = f"{plural(spec.nodes, 'node')} × {spec.devices_per_node} {spec.device}{dilated}"
     rest = " · ".join(filter(None, (plural(spec.threads or 1, "thread"), options)))  # mpi4py has no options
     if spec.program:
         return f"{shlex.join(spec.program.command)} · {nodes} · {plural(spec.threads or 1, 'thread')}"
     if spec.kernel:
         return f"{spec.subject} of {spec.backend} ({spec.framework}) · {nodes} · {spec.carrier} · {rest}"
+    data = "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
     return (
         f"{spec.backend} ({spec.framework}) · {spec.model} · {nodes} · batch {spec.batch_size} per device · "
-        f"{spec.image_size} px · {_data(spec)} · {spec.carrier} · {spec.precision} · {rest}"
+        f"{spec.image_size} px · {data} · {spec.carrier} · {spec.precision} · {rest}"
     )
-
-
-def _device(spec: RunSpec) -> str:
-    """``cpu``, or ``emulated:p100 (dilation 20, 0.1 of the bytes)``."""
-    scale = f", {spec.bytes_scale:g} of the bytes" if spec.bytes_scale != 1 else ""
-    return f"{spec.device} (dilation {spec.dilation:g}{scale})" if spec.emulated else spec.device
-
-
-def _data(spec: RunSpec) -> str:
-    return "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
 
 
 def plan(run: Run) -> str:

@@ -19,34 +19,27 @@ _ACCURACY = ("MAPE", "worst", "at", "two lines")
 
 def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
     """A line for each size and number of servers, with what each was made from."""
-    headings = (
-        "nodes",
-        "workers",
-        "ps",
-        "img/s",
-        f"{LEVEL:.0%} interval",
-        "efficiency",
-        "step",
-        "img/s by two lines",
-        "waits for",
-    )
+    interval = f"{LEVEL:.0%} interval"
     rows = [
-        (
-            *(f"{count:,}" for count in (size.nodes, size.workers, size.ps)),
-            _figure(size.img_per_s),
+        {
+            "nodes": f"{size.nodes:,}",
+            "workers": f"{size.workers:,}",
+            "ps": f"{size.ps:,}",
+            "img/s": _figure(size.img_per_s),
             # A single worker's throughput is where predictions start from: nothing is predicted of it.
-            f"{_figure(size.low)} – {_figure(size.high)}" if size.high > 1.0001 * size.low else "",
-            f"{size.efficiency:.1%}" if size.efficiency >= 0.1 else f"{100 * size.efficiency:#.3g}%",
-            seconds(size.step_s),
-            _figure(size.workers * workload.batch_size / size.two_lines_s),
-            _waits_for(size, basis),
-        )
+            interval: f"{_figure(size.low)} – {_figure(size.high)}" if size.high > 1.0001 * size.low else "",
+            "efficiency": f"{size.efficiency:.1%}" if size.efficiency >= 0.1 else f"{100 * size.efficiency:#.3g}%",
+            "step": seconds(size.step_s),
+            "img/s by two lines": _figure(size.workers * workload.batch_size / size.two_lines_s),
+            "waits for": _waits_for(size, basis),
+        }
         for size in sizes
     ]
-    shown = [row if workload.has_servers else row[:2] + row[3:] for row in (headings, *rows)]
+    shown = [heading for heading in rows[0] if heading != "ps" or workload.has_servers]
+    cells = ([row[heading] for heading in shown] for row in rows)
     title = f"{workload.backend}, {workload.model}, {plural(workload.batch_size, 'image')} per device and step"
     largest = max(sizes, key=lambda size: size.nodes)
-    return _with_basis(basis, largest, [title, "", table(shown, right=range(len(shown[0]) - 1))])
+    return _with_basis(basis, largest, [title, "", table([shown, *cells], right=range(len(shown) - 1))])
 
 
 def _with_basis(basis: Basis, largest: Prediction, lines: Sequence[str]) -> str:

@@ -46,15 +46,6 @@ def notes(results: Sequence[Result]) -> list[str]:
     return lines + [f"NOTE: {len(noted) - _SHOWN} earlier runs have notes, too"] * (len(noted) > _SHOWN)
 
 
-def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Table:
-    """One row for each run, those without a number included, in which baselines of efficiencies are marked.
-
-    Efficiency is relative to the best configuration at the size that the answer names, or at ``baseline`` workers. Raises
-    InvalidInput if no curve has that size.
-    """
-    return _runs(results, _baselines(_curves(results, baseline)))
-
-
 def _curves(results: Sequence[Result], baseline: int | None) -> list[Curve]:
     """The curves of runs that have a number, with efficiencies relative to ``baseline`` workers.
 
@@ -114,20 +105,23 @@ def _baselines(curves: Sequence[Curve]) -> dict[Result, _Base]:
     return of_any_curve | of_own_curve
 
 
-def _runs(results: Sequence[Result], bases: Mapping[Result, _Base]) -> Table:
+def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Table:
+    """One row for each run, those without a number included, in which baselines of efficiencies are marked.
+
+    Efficiency is relative to the best configuration at the size that the answer names, or at ``baseline`` workers. Raises
+    InvalidInput if no curve has that size.
+    """
+    bases = _baselines(_curves(results, baseline))
     data, who = _data(results), attrgetter("backend", "framework", "transport")
 
-    def values(name: str) -> set[object]:
-        return {getattr(run, name) for run in results}
+    def varies(name: str, runs: Sequence[Result] = results) -> bool:
+        return len({getattr(run, name) for run in runs}) > 1
 
-    varied = {name for name in _PARTS if len(values(name)) > 1}
+    varied = {name for name in _PARTS if varies(name)}
     contenders = grouped([run for run in results if run.completed], who)
-    several = {
-        name: max((len({getattr(run, name) for run in alike}) for _, alike in contenders), default=0)
-        for name in _OF_BACKEND
-    }
-    parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or several[name] > 1)]
-    ways = [name for name in ("framework", "transport") if len(values(name)) > 1]
+    several = {name for name in _OF_BACKEND if any(varies(name, its) for _, its in contenders)}
+    parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or name in several)]
+    ways = [name for name in ("framework", "transport") if varies(name)]
     first = results[0]
     common: dict[str, tuple[str, CellValue]] = {
         name: (value, value)

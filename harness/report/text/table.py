@@ -178,11 +178,9 @@ def as_csv(shown: Sequence[Table]) -> str:
     rows = []
     for each in shown:
         title = {"table": each.title} if len(shown) > 1 else {}
-        columns = [
-            (column.heading, column.cells if column.values is None else column.values) for column in each.columns
-        ]
-        for cells in zip(*(values for _, values in columns), strict=True):
-            named = dict(zip((heading for heading, _ in columns), cells, strict=True))
+        columns = {column.heading: column.cells if column.values is None else column.values for column in each.columns}
+        for cells in zip(*columns.values(), strict=True):
+            named = dict(zip(columns, cells, strict=True))
             row = {**title, **named, **{name: value for name, (_, value) in each.common.items()}}
             rows.append({name: no_formula(value) if isinstance(value, str) else value for name, value in row.items()})
     return pandas.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n").rstrip("\n")

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from operator import attrgetter
 
 from harness.analysis.ratios import ChanceUnit, Ratio, chance_takes
 from harness.analysis.scaling import TUNED, Configuration, CurvePoint, SharedFacets
@@ -54,21 +55,16 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
     terms = [one.terms.equal for one in contenders if one.terms]
     equal = (", ".join(f"{TERMS.get(name, name)} {value}" for name, value in each.items()) for each in terms)
     wanted = (_undecided(one, verdict)[1] for one in contenders if one.reason)
+    points = (point for one in contenders for each in one.sizes for point in (each.toolkit, each.servers))
     return {
         "Each toolkit": [_finding(one, verdict) for one in contenders],
         INDICATIONS: list(filter(None, map(_indication, contenders))),
         "Equal on both sides": list(dict.fromkeys(equal)),
         "Not equal": list(filter(None, map(_unequal, contenders))),
         "What would make them comparable": list(dict.fromkeys(filter(None, wanted))),
-        "Of several publications": list(dict.fromkeys(alternatives(_points(contenders)))),
+        "Of several publications": list(dict.fromkeys(alternatives(points))),
         "Left out": [f"{plural(one.runs, 'run')} of {one.what}: {one.why}" for one in verdict.left_out],
     }
-
-
-def _points(contenders: Iterable[ComparedContender]) -> Iterator[CurvePoint]:
-    for one in contenders:
-        for each in one.sizes:
-            yield from (each.toolkit, each.servers)
 
 
 def headline(verdict: Verdict) -> str:
@@ -114,9 +110,11 @@ def lacking_repeats(verdict: Verdict) -> list[ComparedContender]:
 def alternatives(points: Iterable[CurvePoint]) -> list[str]:
     """Of points that several publications are of, a sentence each: which one counts, and what the others say."""
     sentences = []
+    tuned = attrgetter(*(name for name in TUNED if name != "publication"))
     for point in points:
         best = point.best
-        alike = [one for one in point.tried if one is not best and same_but_published(one, best)]
+        published = [one for one in point.tried if one is not best and not one.runs[0].measured]
+        alike = [one for one in published if tuned(one.runs[0]) == tuned(best.runs[0])]
         if alike:
             others = listed(f"{one.sample.mean:,.0f} ({_published(one)})" for one in alike)
             of = f"{contender(vars(best) | {'mpi': best.mpi})} on {size(point.workers, point.nodes)}"
@@ -124,12 +122,6 @@ def alternatives(points: Iterable[CurvePoint]) -> list[str]:
                 f"{of}: {point.img_per_s:,.0f} img/s counts ({_published(best)}), the best beside {others}"
             )
     return sentences
-
-
-def same_but_published(one: Configuration, other: Configuration) -> bool:
-    first, second = one.runs[0], other.runs[0]
-    names = [name for name in TUNED if name != "publication"]
-    return all(getattr(first, name) == getattr(second, name) for name in names) and not first.measured
 
 
 def _published(one: Configuration) -> str:
@@ -149,14 +141,10 @@ def _finding(one: ComparedContender, verdict: Verdict) -> str:
 
 
 def _word(one: ComparedContender) -> str:
-    match one.answer:
-        case "no difference":
-            return "no different"
-        case "changes":
-            return "better or worse depending on the size"
-        case "cannot say":
-            return "undecided" if one.reason in LACKING_REPEATS else "nothing to compare"
-    return one.answer
+    if one.answer == "cannot say":
+        return "undecided" if one.reason in LACKING_REPEATS else "nothing to compare"
+    words = {"no difference": "no different", "changes": "better or worse depending on the size"}
+    return words.get(one.answer, one.answer)
 
 
 def where(facets: SharedFacets, batch: bool = False) -> str:
@@ -302,15 +290,14 @@ def _size(one: AtSize) -> str:
 def unit(found: ChanceUnit, facets: SharedFacets) -> str:
     """``3 jobs each``, ``5 pairs in one allocation``: what chance is counted in; emulated devices are one host's."""
     where = ", emulated on one host" if facets["device"].startswith("emulated:") else ""
+    several = f"{found.fewest} to {found.most}" if found.fewest < found.most else f"{found.fewest}"
     if facets["origin"] == "published" and found.fewest > 1:
-        runs = f"{found.fewest} to {found.most}" if found.fewest < found.most else f"{found.fewest}"
-        return f"by published deviations of {runs} runs each"
+        return f"by published deviations of {several} runs each"
     if found.pairs:
         return f"{plural(found.pairs, 'pair')} in one allocation{where}"
     if not found.fewest:
         return "no repeats are known"
-    each = f"{found.fewest} to {found.most} jobs each" if found.fewest < found.most else f"{found.fewest} jobs each"
-    return (each if found.most > 1 else "one job each") + where
+    return (f"{several} jobs each" if found.most > 1 else "one job each") + where
 
 
 def ratio(found: Ratio) -> str:
