@@ -327,6 +327,8 @@ def test_logs_of_mlperf_become_a_table_with_their_deviation(tmp_path: Path, harn
     assert (row.img_per_s, row.stdev) == pytest.approx((99.0164, 0.9804), rel=1e-3)
     (tmp_path / "other.txt").write_text("img/s 3")
     assert "no log of MLPerf" in harness("import", "mlperf", "other.txt", *wanted).refused()
+    (tmp_path / "summary.csv").write_text("division,availability,submitter,system,accelerators_count,resnet\n")
+    assert "no rate; give its result_*.txt" in harness("import", "mlperf", "summary.csv", *wanted).refused()
 
 
 def test_the_network_may_be_what_other_suites_printed(tmp_path: Path, harness: Harness) -> None:
