@@ -108,10 +108,6 @@ class Backend:
         """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
         return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
 
-    def carries_over_mpi(self, transport: str | None, device: str) -> bool:
-        """Whether the ``transport``, or the default one, carries the gradients between ``device``s through MPI."""
-        return (transport or self.transports_on(device)[0]) == "mpi"
-
     @property
     def variants(self) -> tuple[Variant, ...]:
         """What it has environments for."""
