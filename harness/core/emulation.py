@@ -19,7 +19,6 @@ from harness import models
 from harness.core.spec import EMULATED, SYNTHETIC, Frozen, RunSpec
 from harness.core.validation import making_sense_of
 from harness.errors import InvalidInput
-from harness.worker.steady import FEWEST
 
 DEVICES = Path(__file__).parent / "devices"
 
@@ -127,15 +126,6 @@ def emulation(spec: RunSpec) -> Emulation | None:
         forward_share=device.forward_share,
         source=step.source,
     )
-
-
-def enough_steps(spec: RunSpec) -> None:
-    """Raise InvalidInput where an emulated device makes too few steps for any to be called steady."""
-    if spec.emulated and spec.steps <= FEWEST:
-        raise InvalidInput(
-            f"--steps {spec.steps} with --device {spec.device}: give {FEWEST + 1} or more; the first step is left out, "
-            "and fewer than three others do not tell whether they are steady"
-        )
 
 
 def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -> Mapping[str, tuple[bool, str]]:
