@@ -24,6 +24,7 @@ from harness.core.spec import Frozen, KernelSizes, RunSpec, Underscored
 from harness.core.subject import Subject
 from harness.core.text import listed, sizes
 from harness.core.validation import making_sense_of
+from harness.core.written import understood
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
@@ -129,8 +130,10 @@ class Study(Frozen):
                 f"{where}.sizes",
                 f"those of {listed(names)} are not alike, bytes and numbers: give each kind its own table",
             )
+        label = f"{self._file}: {where}.sizes"
+        own_sizes = understood(label, ",".join(map(str, wanted)), sizes) if wanted else None
         with self.complaints(f"{where}.sizes"):
-            axis = [KernelSizes.of(name, _sizes(wanted) if wanted else None) for name in names]
+            axis = [KernelSizes.of(name, own_sizes) for name in names]
         with self.complaints(where):
             Subject(axis[0]).check(own.keys() - {"kernel", "sizes"})
         unused = backends.unused_by_kernels()
@@ -156,13 +159,6 @@ class Study(Frozen):
                     backends.contenders([text], kind)  # in a comparison all are on the same kind of device
                     for spec in _searched(point, kind):
                         yield StudyPoint(spec, where)
-
-
-def _sizes(wanted: Sequence[object]) -> tuple[int, ...]:
-    try:
-        return sizes(",".join(map(str, wanted)))
-    except ValueError as error:
-        raise InvalidInput(str(error)) from None
 
 
 def _searched(point: dict[str, object], device: str) -> list[RunSpec]:
