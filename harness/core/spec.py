@@ -125,14 +125,8 @@ def usual_decays(epochs: int) -> tuple[int, ...]:
 class KernelSizes(Frozen):
     """A kernel, and its sizes: bytes of a message, or rows and numbers of what is computed (see ``kernels/kernel.py``)."""
 
-    name: Annotated[str, Underscored]
+    name: Annotated[str, Underscored, AfterValidator(lambda name: kernels.specification(name) and name)]
     sizes: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIZE)], ...] = Field(min_length=1, max_length=64)
-
-    @field_validator("name")
-    @classmethod
-    def _known_kernel(cls, value: str) -> str:
-        kernels.specification(value)
-        return value
 
     @classmethod
     def of(cls, name: str, sizes: Sequence[int] | None = None) -> Self:
@@ -249,7 +243,9 @@ class RunSpec(Frozen):
     framework: str | None = Field(
         None, min_length=1, description="what computes, where a backend has a choice  [default: the backend's own]"
     )
-    model: Annotated[str, Underscored] = Field("resnet50", description="the network; see `harness list models`")
+    model: Annotated[str, Underscored, AfterValidator(lambda name: models.specification(name) and name)] = Field(
+        "resnet50", description="the network; see `harness list models`"
+    )
     nodes: int = Field(1, ge=1, le=MOST_WORKERS, description="nodes with workers")
     devices_per_node: int = Field(1, ge=1, le=1024, description="devices per node: GPUs, or shares of its cores")
     batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
@@ -297,12 +293,6 @@ class RunSpec(Frozen):
     kernel: KernelSizes | None = Field(None, description="measure a kernel instead of training")
     program: Program | None = Field(None, description="start a program that is not ours instead of measuring")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
-
-    @field_validator("model")
-    @classmethod
-    def _known_model(cls, value: str) -> str:
-        models.specification(value)
-        return value
 
     @model_validator(mode="before")
     @classmethod
