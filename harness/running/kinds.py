@@ -81,12 +81,8 @@ class Measurement(Repeated):
         updates = self.backend.expected_updates(self.spec)
         return ranks, measurement.judge(self.spec, ranks, self.plan.world_size, updates)
 
-    def img_per_s(self) -> float:
-        """Of the last repeat that was judged."""
-        return measurement.img_per_s(self.spec, self.judged[-1]["ranks"])
-
     def found(self) -> str:
-        return f"{self.img_per_s():.2f} img/s"
+        return f"{measurement.img_per_s(self.spec, self.judged[-1]['ranks']):.2f} img/s"
 
     def record(self, complete: bool, facts: Facts) -> Record:
         repeats = [Repeat(**judged) for judged in self.judged]
@@ -114,12 +110,8 @@ class KernelRun(Repeated):
             ranks.append(KernelRank(rank=worker.process.rank, host=started["host"], sizes=sizes, evidence=evidence))
         return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
 
-    def last_figures(self) -> list[SizeFigures]:
-        """Of the last repeat that was judged."""
-        return self._derive([KernelRepeat(**self.judged[-1])])
-
     def found(self) -> str:
-        return kernel.outcome(kernel.kernel_of(self.spec), self.last_figures())
+        return kernel.outcome(kernel.kernel_of(self.spec), self._derive([KernelRepeat(**self.judged[-1])]))
 
     def record(self, complete: bool, facts: Facts) -> KernelRecord:
         repeats = [KernelRepeat(**judged) for judged in self.judged]
@@ -149,14 +141,9 @@ class LaunchRun(Repeated):
         ranks = self._ranks(watch)
         return ranks, launch.judge(self.spec, ranks, len(self.plan.processes))
 
-    def img_per_s(self) -> float | None:
-        """Of the last repeat that was judged, by the program's own clock; None if nobody has asked for it."""
-        figures = launch.derive(self.spec, [LaunchRepeat(**self.judged[-1])])
-        return figures.mean if figures else None
-
     def found(self) -> str:
-        number = self.img_per_s()
-        return "ended well" if number is None else f"{number:.2f} img/s by its own clock"
+        figures = launch.derive(self.spec, [LaunchRepeat(**self.judged[-1])])
+        return f"{figures.mean:.2f} img/s by its own clock" if figures else "ended well"
 
     def record(self, complete: bool, facts: Facts) -> LaunchRecord:
         repeats = [LaunchRepeat(**judged) for judged in self.judged]
