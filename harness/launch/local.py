@@ -113,19 +113,12 @@ def free_memory() -> int:
     free: list[int] = [psutil.virtual_memory().available]
     with suppress(OSError):
         for version, group in proc.control_groups("memory", ROOT):
-            free += _left(group, *(CGROUP_1 if version == 1 else CGROUP_2))
+            limit, usage, files = CGROUP_1 if version == 1 else CGROUP_2
+            with suppress(OSError, ValueError):  # it is not seen from within a container, or its limit is "max"
+                most, used = int((group / limit).read_text()), int((group / usage).read_text())
+                held = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                free.append(most - used + int(held.get(files, 0)))
     return max(0, min(free))
-
-
-def _left(group: Path, limit: str, usage: str, files: str) -> list[int]:
-    """What a control group may still take, if it has a limit."""
-    try:
-        most = int((group / limit).read_text())
-        used = int((group / usage).read_text())
-        held = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return [most - used + int(held.get(files, 0))]
-    except (OSError, ValueError):  # it is not seen from within a container, or its limit is "max"
-        return []
 
 
 def local_gpus() -> list[str]:
