@@ -85,7 +85,7 @@ OneRank = TypeVar("OneRank", bound=AnyRank)
 
 class Seen(Frozen):
     """What all ranks of all repeats report together: hosts, sorted; what carried the gradients or the messages, rank 0's
-    first; why GPUs were slowed down.
+    first; why GPUs were slowed down (``worker/gpus.py``), nothing if none was, and where nobody looked.
     """
 
     hosts: tuple[str, ...] = ()
@@ -94,19 +94,12 @@ class Seen(Frozen):
 
 
 def seen_by(ranks: Sequence[AnyRank]) -> Seen:
+    slowed = [reason for rank in ranks for reason in rank.evidence.get("gpu", {}).get("slowed", ())]
     return Seen(
         hosts=tuple(sorted({rank.host for rank in ranks})),
         transports=tuple(dict.fromkeys(rank.evidence["transport"] for rank in ranks)),
-        throttled=throttled(ranks),
+        throttled=tuple(dict.fromkeys(slowed)),
     )
-
-
-def throttled(ranks: Iterable[AnyRank]) -> tuple[str, ...]:
-    """Why GPUs were slower than their clocks, "hardware thermal slowdown" say (``worker/gpus.py``).
-
-    Empty if none was, and where nobody looked.
-    """
-    return tuple(dict.fromkeys(reason for rank in ranks for reason in rank.evidence.get("gpu", {}).get("slowed", ())))
 
 
 class AnyRepeat(Frozen, Generic[OneRank]):
