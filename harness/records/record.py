@@ -178,7 +178,7 @@ class AnyRecord(Frozen):
         file = path / cls.file_name if path.is_dir() else path
         try:
             data = content_of(file)
-            unchanged = is_sealed(data)
+            unchanged = data == sealed(data[:-_SEAL_BYTES])
             if unchanged and figures and believing_seals:
                 content = data[: -_RAW_BYTES - _SEAL_BYTES] + b"\n}"
                 if not _ODD.search(content):
@@ -264,11 +264,6 @@ def digest(data: bytes) -> bytes:
 def sealed(content: bytes) -> bytes:
     """A record's JSON, given without its last brace, with the seal as its last field."""
     return content + _SEAL % digest(content)
-
-
-def is_sealed(data: bytes) -> bool:
-    """Whether a record's JSON ends with a seal that fits."""
-    return data == sealed(data[:-_SEAL_BYTES])
 
 
 def merged(content: dict[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
