@@ -271,10 +271,6 @@ class SiteFile:
     def systems(self) -> tuple[SystemEntry, ...]:
         return self.description.systems if self.description else ()
 
-    @property
-    def names(self) -> list[str]:
-        return [f"{system.name}:{partition.name}" for system in self.systems for partition in system.partitions]
-
 
 def read(path: Path) -> SiteFile:
     """Read and check a site file. Never raises: what is wrong is in ``mistakes``."""

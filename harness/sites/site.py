@@ -179,7 +179,7 @@ def _located(name: str) -> tuple[SiteFile, str, str]:
     meant = [file for file in every if system == file.path.stem or system in file.claimed]
     if meant:
         return min(meant, key=lambda file: (file.built_in, system != file.path.stem)), system, partition
-    known = [site for file in every for site in file.names]
+    known = [f"{each.name}:{part.name}" for file in every for each in file.systems for part in each.partitions]
     names = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
     close = did_you_mean(name, names) or did_you_mean(system, names)
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
