@@ -178,11 +178,7 @@ class Program(Frozen):
 
         if not isinstance(value, dict) or value.get("log") is None or value.get("pattern") is not None:
             return value
-        try:
-            known = known_logs.options(value["log"])
-        except ValueError as error:
-            raise ValueError(f"--log {value['log']}: {error}") from None
-        return known | {name: given for name, given in value.items() if given is not None}
+        return known_logs.options(value["log"]) | {name: given for name, given in value.items() if given is not None}
 
     @field_validator("pattern")
     @classmethod
