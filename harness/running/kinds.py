@@ -70,14 +70,10 @@ class Measurement(Repeated):
         ranks = []
         for worker in watch.workers():
             started, measured, evidence, _ = reported(worker, "started", "measured", "evidence", "closed")
-            waits_s = evidence.pop("input_wait_s", [])
-            fields = {
-                name: measured[name] for name in ("marks_s", "finished_s", "window_s", "network", "servers", "kept")
-            }
-            facts = fields | {name: measured.get(name) for name in ("energy", "cores")}
-            facts |= {"input_wait_s": waits_s, "evidence": evidence}
-            facts |= {"warmup_steps": measured["warmup_steps"]} if self.spec.warmup_auto else {}
-            ranks.append(Rank(rank=worker.process.rank, host=started["host"], **facts))
+            measured |= {"input_wait_s": evidence.pop("input_wait_s", []), "evidence": evidence}
+            if not self.spec.warmup_auto:  # the spec has them
+                measured.pop("warmup_steps", None)
+            ranks.append(Rank(rank=worker.process.rank, host=started["host"], **measured))
         updates = self.backend.expected_updates(self.spec)
         return ranks, measurement.judge(self.spec, ranks, self.plan.world_size, updates)
 
