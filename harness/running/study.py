@@ -199,18 +199,13 @@ def ps_counts(workers: int) -> list[int]:
 def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Short names for specs (as dictionaries): backend and nodes, and whatever tells points of this list apart."""
     in_front = ("backend", "framework", "transport", "mpi")
-    of_kernels: dict[str, set[str]] = defaultdict(set)
-    for spec in specs:
-        if kernel := spec.get("kernel"):
-            of_kernels[kernel["name"]].add(_sizes_of(kernel))
     flat = []
     seen: dict[str, set[str]] = defaultdict(set)
     for spec in specs:
         fields = {name: value for name, value in spec.items() if name not in (*in_front, "options")}
+        # Kernels may have different sizes, and backends different defaults of an option; that tells nothing.
         if kernel := fields.get("kernel"):
-            fields["kernel"] = kernel["name"]
-            fields |= {"sizes": _sizes_of(kernel)} if len(of_kernels[kernel["name"]]) > 1 else {}
-        # Backends may have different defaults of an option; that tells nothing.
+            fields |= {"kernel": kernel["name"], f"{kernel['name']}.sizes": ",".join(map(str, kernel["sizes"]))}
         flat.append(fields | {f"{spec['backend']}.{name}": value for name, value in spec["options"].items()})
         for name, value in flat[-1].items():
             seen[name].add(json.dumps(value))
@@ -225,7 +220,3 @@ def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
         own = [f"{name}={value}" for name, value in values.items() if value is not None]
         names.append(" ".join([":".join(str(spec[name]) for name in in_front if spec.get(name)), *own]))
     return names
-
-
-def _sizes_of(kernel: Mapping[str, Any]) -> str:
-    return ",".join(map(str, kernel["sizes"]))
