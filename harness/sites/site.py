@@ -140,17 +140,13 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
     partition = partitions.get(partition_name) if partition_name else system.partitions[0]
     if partition is None:
         raise InvalidInput(f"site {system.name} has no partition '{partition_name}'; it has {', '.join(partitions)}")
-    environments = {environment.name: environment for environment in file.description.environments}
-    if environ is None:
-        every = [environments[name] for name in partition.environs]
-        suited = (each for each in every if not backend or not each.extras.backends or backend in each.extras.backends)
-        environment = next(suited, None)
-    elif environ in partition.environs:
-        environment = environments[environ]
-    else:
+    if environ is not None and environ not in partition.environs:
         named = ", ".join(partition.environs) or "no environments"
         raise InvalidInput(f"--environ {environ}: {system.name}:{partition.name} has {named}")
-    return merged(file.path, system, partition, environment)
+    environments = {environment.name: environment for environment in file.description.environments}
+    every = [environments[name] for name in (partition.environs if environ is None else [environ])]
+    suited = (each for each in every if not backend or not each.extras.backends or backend in each.extras.backends)
+    return merged(file.path, system, partition, next(suited, None))
 
 
 def of_host(host: str) -> str | None:
