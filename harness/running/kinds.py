@@ -211,9 +211,7 @@ class TrainingRun(Run):
         for worker in watch.workers():
             started, trained, evidence, _ = reported(worker, "started", "trained", "evidence", "closed")
             evidence.pop("losses", None)
-            rank, host, steps = worker.process.rank, started["host"], trained["steps"]
-            energy = trained.get("energy", [])
-            ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence, energy=energy))
+            ranks.append(TrainedRank(rank=worker.process.rank, host=started["host"], evidence=evidence, **trained))
         steps = sum(epoch.steps for epoch in _epochs(watch))
         made = [rank.steps for rank in ranks]
         return ranks, judge_ranks(ranks, made, self.plan.world_size, steps, self._expected_updates(steps))
