@@ -25,8 +25,6 @@ SYNTHETIC = "synthetic"
 MOST_WORKERS = 65_536  # each needs a port of its own
 EMULATED = "emulated:"  # begins the name of a device that waits instead of computing (see ``core/emulation.py``)
 DEVICES = ("auto", "cpu", "cuda", f"{EMULATED}NAME|FILE")
-Precision = Literal["fp32", "tf32", "amp", "fp16"]
-DataCache = Literal["as_found", "cold", "warm"]
 MpiLibrary = Literal["mpich", "openmpi", "intel"]
 MPI_LIBRARIES: tuple[MpiLibrary, ...] = get_args(MpiLibrary)
 
@@ -258,7 +256,7 @@ class RunSpec(Frozen):
     data_threads: int | None = Field(
         None, ge=1, le=4096, description="decoding threads per worker  [default: --threads]"
     )
-    data_cache: Annotated[DataCache, Underscored] = Field(
+    data_cache: Annotated[Literal["as_found", "cold", "warm"], Underscored] = Field(
         "as_found", description="images in the nodes' memory before a repeat: as found, none (cold), or all (warm)"
     )
     transport: str | None = Field(
@@ -273,7 +271,7 @@ class RunSpec(Frozen):
     )
     dilation: float = Field(1.0, ge=1, le=100_000, description="seconds that pass for a second of an emulated device")
     bytes_scale: float = Field(1.0, gt=0, le=1, description="share of each tensor's bytes that an emulated device has")
-    precision: Precision = Field(
+    precision: Literal["fp32", "tf32", "amp", "fp16"] = Field(
         "fp32",
         description="arithmetic of the network; amp: bfloat16 where it is safe; fp16: float16 with a scaled loss",
     )
