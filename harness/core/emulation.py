@@ -171,9 +171,7 @@ def system(spec: RunSpec, device: str, link_bytes_per_s: float | None) -> str:
 
     That is all but the dilation: a link is as fast as what it carries in a second of the ``device``.
     """
-    scale = [f"{spec.bytes_scale:g} of the bytes"] if spec.bytes_scale != 1 else []
-    links = []
+    having = [f"{spec.bytes_scale:g} of the bytes"] if spec.bytes_scale != 1 else []
     if link_bytes_per_s:
-        links = [f"links of {link_bytes_per_s * spec.dilation / spec.bytes_scale / 1e9:.3g} GB/s"]
-    having = " with " + " and ".join([*scale, *links]) if scale or links else ""
-    return f"emulated {device}{having}"
+        having.append(f"links of {link_bytes_per_s * spec.dilation / spec.bytes_scale / 1e9:.3g} GB/s")
+    return " with ".join(filter(None, [f"emulated {device}", " and ".join(having)]))
