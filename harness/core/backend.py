@@ -91,7 +91,7 @@ class Backend:
     transports: tuple[str, ...]
     precisions: tuple[str, ...]
     environment: Callable[[str, Variant], EnvironmentSpec]
-    seats: Callable[[RunSpec], tuple[Seat, ...]] = lambda spec: one_process_per_device(spec)
+    seats: Callable[[RunSpec], tuple[Seat, ...]] = lambda spec: workers_and_servers(spec, spec.devices_per_node)
     arrange: Callable[[RunSpec], Arrangement] = lambda spec: Arrangement(mpi=spec.transport == "mpi")
     devices: tuple[Variant, ...] = ("cpu", "cuda")
     compiled_for: tuple[Variant, ...] = ()
@@ -107,10 +107,6 @@ class Backend:
     def transports_on(self, device: str) -> tuple[str, ...]:
         """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
         return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
-
-    def carries_over_mpi(self, transport: str | None, device: str) -> bool:
-        """Whether the ``transport``, or the default one, carries the gradients between ``device``s through MPI."""
-        return (transport or self.transports_on(device)[0]) == "mpi"
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -299,21 +295,13 @@ def contenders(
     return chosen
 
 
-def one_process_per_device(spec: RunSpec) -> tuple[Seat, ...]:
-    """The usual seats of an allreduce backend: ranks fill a node's devices before they move to the next node."""
-    return tuple(
-        Seat("worker", rank, rank // spec.devices_per_node, rank % spec.devices_per_node)
-        for rank in range(spec.workers)
-    )
-
-
 def workers_and_servers(
-    spec: RunSpec, workers_per_node: int, ps: int, ps_per_node: int, dedicated: bool = False
+    spec: RunSpec, workers_per_node: int, ps: int = 0, ps_per_node: int = 1, dedicated: bool = False
 ) -> tuple[Seat, ...]:
     """The seats of workers that share the devices of their node, and of parameter servers. Both fill node after node.
 
-    ``dedicated`` servers have nodes of their own. Raises InvalidInput for servers without a place, and for devices that the
-    workers cannot share.
+    As many workers as devices, and no servers, are the ranks of an allreduce. ``dedicated`` servers have nodes of their
+    own. Raises InvalidInput for servers without a place, and for devices that the workers cannot share.
     """
     devices, left = divmod(spec.devices_per_node, workers_per_node)
     if left:

@@ -19,7 +19,6 @@ from harness import models
 from harness.core.spec import EMULATED, SYNTHETIC, Frozen, RunSpec
 from harness.core.validation import making_sense_of
 from harness.errors import InvalidInput
-from harness.worker.steady import FEWEST
 
 DEVICES = Path(__file__).parent / "devices"
 
@@ -129,15 +128,6 @@ def emulation(spec: RunSpec) -> Emulation | None:
     )
 
 
-def enough_steps(spec: RunSpec) -> None:
-    """Raise InvalidInput where an emulated device makes too few steps for any to be called steady."""
-    if spec.emulated and spec.steps <= FEWEST:
-        raise InvalidInput(
-            f"--steps {spec.steps} with --device {spec.device}: give {FEWEST + 1} or more; the first step is left out, "
-            "and fewer than three others do not tell whether they are steady"
-        )
-
-
 def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -> Mapping[str, tuple[bool, str]]:
     """Whether the machines kept up with what was emulated, by name of the check: passed, and the figures.
 
@@ -181,9 +171,7 @@ def system(spec: RunSpec, device: str, link_bytes_per_s: float | None) -> str:
 
     That is all but the dilation: a link is as fast as what it carries in a second of the ``device``.
     """
-    scale = [f"{spec.bytes_scale:g} of the bytes"] if spec.bytes_scale != 1 else []
-    links = []
+    having = [f"{spec.bytes_scale:g} of the bytes"] if spec.bytes_scale != 1 else []
     if link_bytes_per_s:
-        links = [f"links of {link_bytes_per_s * spec.dilation / spec.bytes_scale / 1e9:.3g} GB/s"]
-    having = " with " + " and ".join([*scale, *links]) if scale or links else ""
-    return f"emulated {device}{having}"
+        having.append(f"links of {link_bytes_per_s * spec.dilation / spec.bytes_scale / 1e9:.3g} GB/s")
+    return " with ".join(filter(None, [f"emulated {device}", " and ".join(having)]))

@@ -16,7 +16,8 @@ def names() -> list[str]:
 def read(name: str) -> dict[str, Any]:
     """All that the file says. Raises ValueError if there is none."""
     if name not in names():
-        raise ValueError(did_you_mean(name, names()) or f"must be one of {', '.join(names())}")
+        right = did_you_mean(name, names()) or f"must be one of {', '.join(names())}"
+        raise ValueError(f"--log {name}: {right}")
     return tomllib.loads((part("programs") / f"{name}.toml").read_text(encoding="utf-8"))
 
 

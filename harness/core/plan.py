@@ -12,11 +12,12 @@ from typing import Any, Self
 
 from harness import kernels, models
 from harness.core.backend import Backend, Seat, working
-from harness.core.emulation import emulation, enough_steps
+from harness.core.emulation import emulation
 from harness.core.program import PROGRAM_MAIN
 from harness.core.spec import SYNTHETIC, RunSpec, variant_of
 from harness.core.validation import checked
 from harness.errors import InvalidInput
+from harness.worker.steady import FEWEST
 
 SCHEMA = "harness.plan/1"
 WORKER_MAIN = Path(__file__).parents[1] / "worker" / "main.py"
@@ -184,7 +185,11 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     if spec.kernel and len(backend.seats(full)) < (least := kernels.specification(spec.kernel.name).processes):
         raise InvalidInput(f"--nodes {spec.nodes}: {spec.kernel.name} needs {least} workers or more")
     emulation(full)
-    enough_steps(full)
+    if full.emulated and full.steps <= FEWEST:
+        raise InvalidInput(
+            f"--steps {full.steps} with --device {full.device}: give {FEWEST + 1} or more; the first step is left out, "
+            "and fewer than three others do not tell whether they are steady"
+        )
     backend.validate(full)
     if spec.mpi and not backend.arrange(full).mpi:
         instead = "give --transport mpi" if "mpi" in transports else "leave it out"

@@ -25,8 +25,6 @@ SYNTHETIC = "synthetic"
 MOST_WORKERS = 65_536  # each needs a port of its own
 EMULATED = "emulated:"  # begins the name of a device that waits instead of computing (see ``core/emulation.py``)
 DEVICES = ("auto", "cpu", "cuda", f"{EMULATED}NAME|FILE")
-Precision = Literal["fp32", "tf32", "amp", "fp16"]
-DataCache = Literal["as_found", "cold", "warm"]
 MpiLibrary = Literal["mpich", "openmpi", "intel"]
 MPI_LIBRARIES: tuple[MpiLibrary, ...] = get_args(MpiLibrary)
 
@@ -125,14 +123,8 @@ def usual_decays(epochs: int) -> tuple[int, ...]:
 class KernelSizes(Frozen):
     """A kernel, and its sizes: bytes of a message, or rows and numbers of what is computed (see ``kernels/kernel.py``)."""
 
-    name: Annotated[str, Underscored]
+    name: Annotated[str, Underscored, AfterValidator(lambda name: kernels.specification(name) and name)]
     sizes: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIZE)], ...] = Field(min_length=1, max_length=64)
-
-    @field_validator("name")
-    @classmethod
-    def _known_kernel(cls, value: str) -> str:
-        kernels.specification(value)
-        return value
 
     @classmethod
     def of(cls, name: str, sizes: Sequence[int] | None = None) -> Self:
@@ -184,11 +176,7 @@ class Program(Frozen):
 
         if not isinstance(value, dict) or value.get("log") is None or value.get("pattern") is not None:
             return value
-        try:
-            known = known_logs.options(value["log"])
-        except ValueError as error:
-            raise ValueError(f"--log {value['log']}: {error}") from None
-        return known | {name: given for name, given in value.items() if given is not None}
+        return known_logs.options(value["log"]) | {name: given for name, given in value.items() if given is not None}
 
     @field_validator("pattern")
     @classmethod
@@ -249,7 +237,9 @@ class RunSpec(Frozen):
     framework: str | None = Field(
         None, min_length=1, description="what computes, where a backend has a choice  [default: the backend's own]"
     )
-    model: Annotated[str, Underscored] = Field("resnet50", description="the network; see `harness list models`")
+    model: Annotated[str, Underscored, AfterValidator(lambda name: models.specification(name) and name)] = Field(
+        "resnet50", description="the network; see `harness list models`"
+    )
     nodes: int = Field(1, ge=1, le=MOST_WORKERS, description="nodes with workers")
     devices_per_node: int = Field(1, ge=1, le=1024, description="devices per node: GPUs, or shares of its cores")
     batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
@@ -266,7 +256,7 @@ class RunSpec(Frozen):
     data_threads: int | None = Field(
         None, ge=1, le=4096, description="decoding threads per worker  [default: --threads]"
     )
-    data_cache: Annotated[DataCache, Underscored] = Field(
+    data_cache: Annotated[Literal["as_found", "cold", "warm"], Underscored] = Field(
         "as_found", description="images in the nodes' memory before a repeat: as found, none (cold), or all (warm)"
     )
     transport: str | None = Field(
@@ -281,7 +271,7 @@ class RunSpec(Frozen):
     )
     dilation: float = Field(1.0, ge=1, le=100_000, description="seconds that pass for a second of an emulated device")
     bytes_scale: float = Field(1.0, gt=0, le=1, description="share of each tensor's bytes that an emulated device has")
-    precision: Precision = Field(
+    precision: Literal["fp32", "tf32", "amp", "fp16"] = Field(
         "fp32",
         description="arithmetic of the network; amp: bfloat16 where it is safe; fp16: float16 with a scaled loss",
     )
@@ -297,12 +287,6 @@ class RunSpec(Frozen):
     kernel: KernelSizes | None = Field(None, description="measure a kernel instead of training")
     program: Program | None = Field(None, description="start a program that is not ours instead of measuring")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
-
-    @field_validator("model")
-    @classmethod
-    def _known_model(cls, value: str) -> str:
-        models.specification(value)
-        return value
 
     @model_validator(mode="before")
     @classmethod

@@ -80,9 +80,9 @@ class Subject:
             fields = {name: value for name, value in options.items() if name in RunSpec.model_fields}
             fields |= {"options": {name: options[name] for name in backend.options.model_fields if name in options}}
             fields = usual | fields | {"kernel": self.kernel, "nodes": count, **contender}
+            over_mpi = (fields.get("transport") or backend.transports_on(device)[0]) == "mpi"
             # Of a single run its plan says whether it uses MPI.
-            over_mpi = backend.carries_over_mpi(fields.get("transport"), device) or (single and "mpi" not in optional)
-            for library in libraries if libraries and over_mpi else [None]:
+            for library in libraries if libraries and (over_mpi or (single and "mpi" not in optional)) else [None]:
                 specs.append(RunSpec.validated(**fields, mpi=library))
         if "mpi" not in optional:
             check_mpi(specs, libraries)

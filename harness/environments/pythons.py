@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +47,10 @@ def find_python(version: str) -> BasePython:
 
 def _first(wanted: str) -> BasePython | None:
     """The first that runs and is of the wanted version: pyenv's shims are on PATH for every version, and run for one."""
-    bases = _running(_candidates(wanted))
-    return next((base for base in bases if f"{base.version}.".startswith(f"{wanted}.")), None)
+    for candidate in _candidates(wanted):
+        if (version := _version(candidate, alone=True)) and f"{version}.".startswith(f"{wanted}."):
+            return BasePython(candidate, version)
+    return None
 
 
 def _candidates(wanted: str) -> list[Path]:
@@ -84,8 +86,9 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
         where = Path(on_path)
     candidates = [where] if where.is_file() else [where / "bin" / name for name in ("python", "python3")]
     # absolute, not resolved: a virtual environment is known by the path of its link to the real Python
-    if base := next(_running([candidate.absolute() for candidate in candidates], alone=False), None):
-        return base.python
+    for candidate in map(Path.absolute, candidates):
+        if _version(candidate, alone=False):
+            return candidate
     raise EnvironmentProblem(
         f"no Python that runs for {spec.backend} at {where}: give a venv, a conda prefix or a python"
     )
@@ -104,15 +107,9 @@ def lacks(python: Path, modules: Iterable[str], environ: Mapping[str, str]) -> l
     return answer.stdout.split() if answer.returncode == 0 else []
 
 
-def _running(candidates: Iterable[Path], alone: bool = True) -> Iterator[BasePython]:
-    """Those that run as Python 3; ``alone``: as a build runs them, without the PYTHONHOME of a module for another one."""
-    for candidate in candidates:
-        if version := _version(candidate, alone):
-            yield BasePython(candidate, version)
-
-
 @functools.cache  # a shim of pyenv takes 0.2 s, and a list of backends asks for each kind of device
 def _version(interpreter: Path, alone: bool) -> str | None:
+    """Of what runs as Python 3; ``alone``: as a build runs it, without the PYTHONHOME of a module for another one."""
     code = "import platform; print(platform.python_version())"
     environ = isolated() if alone else None
     try:

@@ -81,28 +81,23 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
         )
     if spec.program:
         return  # what a program needs, nobody knows
+    needed, free = processes * LEAST_BYTES, free_memory()
     if spec.kernel:
         kernel = kernels.specification(spec.kernel.name)
-        needed = processes * LEAST_BYTES + spec.workers * kernel.memory(max(spec.kernel.sizes), spec.workers)
-        smaller = f"a smaller {kernel.option} may fit"
-        _check_memory(int(needed), free_memory(), f"{smaller}; else {elsewhere}")
-        return
-    model = models.specification(spec.model, spec.bytes_scale)
-    pixels = model.pixels(spec.image_size or model.image_size)
-    outputs = sum(convolution.outputs * count for convolution, count in pixels.items())
-    image = 0 if spec.device == "cuda" or spec.emulated else outputs * (4 if spec.precision == "fp32" else 2)
-    replicas = spec.workers + any(process.role == "ps" for process in plan.processes)
-    least = processes * LEAST_BYTES + replicas * 2 * model.bytes
-    free = free_memory()
-    batch = int((free - least) // (spec.workers * image)) if image else 0
-    smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
-    _check_memory(least + spec.global_batch * image, free, smaller + elsewhere)
-
-
-def _check_memory(needed: float, free: int, advice: str) -> None:
+        needed += spec.workers * kernel.memory(max(spec.kernel.sizes), spec.workers)
+        smaller = f"a smaller {kernel.option} may fit; else "
+    else:
+        model = models.specification(spec.model, spec.bytes_scale)
+        pixels = model.pixels(spec.image_size or model.image_size)
+        outputs = sum(convolution.outputs * count for convolution, count in pixels.items())
+        image = 0 if spec.device == "cuda" or spec.emulated else outputs * (4 if spec.precision == "fp32" else 2)
+        needed += (spec.workers + any(process.role == "ps" for process in plan.processes)) * 2 * model.bytes
+        batch = int((free - needed) // (spec.workers * image)) if image else 0
+        smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
+        needed += spec.global_batch * image
     if needed > free:
         there = f"this machine has {free / 1e9:.0f} GB free"
-        raise InvalidInput(f"this run needs {needed / 1e9:.0f} GB of memory or more, and {there}: {advice}")
+        raise InvalidInput(f"this run needs {needed / 1e9:.0f} GB of memory or more, and {there}: {smaller}{elsewhere}")
 
 
 def free_memory() -> int:
@@ -113,19 +108,12 @@ def free_memory() -> int:
     free: list[int] = [psutil.virtual_memory().available]
     with suppress(OSError):
         for version, group in proc.control_groups("memory", ROOT):
-            free += _left(group, *(CGROUP_1 if version == 1 else CGROUP_2))
+            limit, usage, files = CGROUP_1 if version == 1 else CGROUP_2
+            with suppress(OSError, ValueError):  # it is not seen from within a container, or its limit is "max"
+                most, used = int((group / limit).read_text()), int((group / usage).read_text())
+                held = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                free.append(most - used + int(held.get(files, 0)))
     return max(0, min(free))
-
-
-def _left(group: Path, limit: str, usage: str, files: str) -> list[int]:
-    """What a control group may still take, if it has a limit."""
-    try:
-        most = int((group / limit).read_text())
-        used = int((group / usage).read_text())
-        held = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return [most - used + int(held.get(files, 0))]
-    except (OSError, ValueError):  # it is not seen from within a container, or its limit is "max"
-        return []
 
 
 def local_gpus() -> list[str]:

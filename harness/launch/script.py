@@ -107,20 +107,13 @@ def script(job: BatchJob, site: Site, wanted: JobOptions, gpus_per_node: int) ->
     limit_s = wanted.time_limit_s or min(usual_s, site.time_limit_s or math.inf)
     gpus = site.gpu_options(gpus_per_node) if gpus_per_node else ()
     return _template().render(
-        name=job.name,
-        title=job.title,
-        folder=job.folder,
-        nodes=job.nodes,
+        job=job,
+        site=site,
         time_limit=slurm_time(limit_s),
         options=[*site.access, *gpus, *wanted.options],
-        env_vars=site.env_vars,
         modules=() if site.modules_system == "nomod" else site.modules,
-        prepare_cmds=site.prepare_cmds,
         worker=str(WORKER),
-        address=site.extras.address,
-        launcher_options=site.extras.launcher_options,
         closing_s=int(CLOSING_S),
-        steps=job.steps,
     )
 
 

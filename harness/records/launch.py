@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -20,13 +20,6 @@ from harness.records.record import AnyRank, AnyRecord, AnyRepeat, Check, checks_
 PATIENCE_S, BYTES_PER_S = 10.0, 5e6  # for an expression, and for each part of a log
 NO_NUMBER = "its output has no number"
 UNITS = elsewhere.RATES | elsewhere.STEPS | elsewhere.PERIODS
-
-
-class Printed(NamedTuple):
-    """What a worker says of its img/s, or why that is not known."""
-
-    img_per_s: float | None
-    unread: str = ""
 
 
 class Moved(Frozen):
@@ -77,16 +70,16 @@ class LaunchRecord(AnyRecord):
             raise ValueError("img_per_s does not follow from what the workers have printed")
 
 
-def printed(program: Program, log: Path) -> Printed:
+def printed(program: Program, log: Path) -> tuple[float | None, str]:
     """The img/s that a worker has printed into its log: of the last match of the program's pattern, which is in one line.
 
-    None without a pattern, and with a reason if there is no finite number above 0, or the number goes on beside the group,
-    or the expression takes too long. A log may have gigabytes, of which a line at a time is in memory.
+    None without a pattern, and with a reason, "" otherwise, if there is no finite number above 0, or the number goes on
+    beside the group, or the expression takes too long. A log may have gigabytes, of which a line at a time is in memory.
     """
     import regex
 
     if program.pattern is None:
-        return Printed(None)
+        return None, ""
     expression, last, with_digits = regex.compile(program.pattern), None, ""
     try:
         most_s = PATIENCE_S + log.stat().st_size / BYTES_PER_S
@@ -97,17 +90,15 @@ def printed(program: Program, log: Path) -> Printed:
             if re.search("[0-9]", line):
                 with_digits = line
     except TimeoutError:
-        return Printed(None, f"the expression takes more than {most_s:.0f} s on its output")
+        return None, f"the expression takes more than {most_s:.0f} s on its output"
     except OSError as error:
-        return Printed(None, f"{log.name}: {error.strerror}")
+        return None, f"{log.name}: {error.strerror}"
     if last is None:
-        return Printed(
-            None, f"its last line with a number is {elsewhere.shown(with_digits)}" if with_digits else NO_NUMBER
-        )
+        return None, f"its last line with a number is {elsewhere.shown(with_digits)}" if with_digits else NO_NUMBER
     try:
-        return Printed(_img_per_s(program, last))
+        return _img_per_s(program, last), ""
     except ValueError as error:
-        return Printed(None, str(error))
+        return None, str(error)
 
 
 def _img_per_s(program: Program, match: Any) -> float:

@@ -208,11 +208,10 @@ def img_per_s(spec: RunSpec, ranks: Sequence[Rank]) -> float:
 
     Of a single step there are no two marks to take a period between: there the longest window counts.
     """
-    left_out = steady_of(spec, ranks).left_out
     if spec.steps == 1:
-        period_s = max(rank.window_s for rank in ranks) / spec.steps
+        period_s = max(rank.window_s for rank in ranks)
     else:
-        period_s = step_s([rank.marks_s for rank in ranks], left_out)
+        period_s = step_s([rank.marks_s for rank in ranks], steady_of(spec, ranks).left_out)
     return spec.global_batch / (period_s / spec.dilation)
 
 

@@ -85,7 +85,7 @@ OneRank = TypeVar("OneRank", bound=AnyRank)
 
 class Seen(Frozen):
     """What all ranks of all repeats report together: hosts, sorted; what carried the gradients or the messages, rank 0's
-    first; why GPUs were slowed down.
+    first; why GPUs were slowed down (``worker/gpus.py``), nothing if none was, and where nobody looked.
     """
 
     hosts: tuple[str, ...] = ()
@@ -94,19 +94,12 @@ class Seen(Frozen):
 
 
 def seen_by(ranks: Sequence[AnyRank]) -> Seen:
+    slowed = [reason for rank in ranks for reason in rank.evidence.get("gpu", {}).get("slowed", ())]
     return Seen(
         hosts=tuple(sorted({rank.host for rank in ranks})),
         transports=tuple(dict.fromkeys(rank.evidence["transport"] for rank in ranks)),
-        throttled=throttled(ranks),
+        throttled=tuple(dict.fromkeys(slowed)),
     )
-
-
-def throttled(ranks: Iterable[AnyRank]) -> tuple[str, ...]:
-    """Why GPUs were slower than their clocks, "hardware thermal slowdown" say (``worker/gpus.py``).
-
-    Empty if none was, and where nobody looked.
-    """
-    return tuple(dict.fromkeys(reason for rank in ranks for reason in rank.evidence.get("gpu", {}).get("slowed", ())))
 
 
 class AnyRepeat(Frozen, Generic[OneRank]):
@@ -185,7 +178,7 @@ class AnyRecord(Frozen):
         file = path / cls.file_name if path.is_dir() else path
         try:
             data = content_of(file)
-            unchanged = is_sealed(data)
+            unchanged = data == sealed(data[:-_SEAL_BYTES])
             if unchanged and figures and believing_seals:
                 content = data[: -_RAW_BYTES - _SEAL_BYTES] + b"\n}"
                 if not _ODD.search(content):
@@ -271,11 +264,6 @@ def digest(data: bytes) -> bytes:
 def sealed(content: bytes) -> bytes:
     """A record's JSON, given without its last brace, with the seal as its last field."""
     return content + _SEAL % digest(content)
-
-
-def is_sealed(data: bytes) -> bool:
-    """Whether a record's JSON ends with a seal that fits."""
-    return data == sealed(data[:-_SEAL_BYTES])
 
 
 def merged(content: dict[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:

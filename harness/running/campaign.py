@@ -138,11 +138,8 @@ class Campaign:
         entries = [noted.get(point.id) or Entry(id=point.id, spec=point.spec.model_dump()) for point in self.points]
         entries += [entry for entry in self.notes.points if entry.id not in of_file]
         # The last run directory counts, but one that was noted and never made does not.
-        made = {
-            entry.id: [path for name in entry.runs if ((path := self.folder / name) / SPEC).exists()]
-            for entry in entries
-        }
-        folders = {key: paths[-1] for key, paths in made.items() if paths}
+        noted_runs = ((entry.id, self.folder / name) for entry in entries for name in entry.runs)
+        folders = {key: path for key, path in noted_runs if (path / SPEC).exists()}
         runs, unreadable = statuses.reopened(folders.values())
         known = dict(zip(runs, statuses.status(list(runs.values())), strict=True))
         points = []

@@ -70,23 +70,15 @@ class Measurement(Repeated):
         ranks = []
         for worker in watch.workers():
             started, measured, evidence, _ = reported(worker, "started", "measured", "evidence", "closed")
-            waits_s = evidence.pop("input_wait_s", [])
-            fields = {
-                name: measured[name] for name in ("marks_s", "finished_s", "window_s", "network", "servers", "kept")
-            }
-            facts = fields | {name: measured.get(name) for name in ("energy", "cores")}
-            facts |= {"input_wait_s": waits_s, "evidence": evidence}
-            facts |= {"warmup_steps": measured["warmup_steps"]} if self.spec.warmup_auto else {}
-            ranks.append(Rank(rank=worker.process.rank, host=started["host"], **facts))
+            measured |= {"input_wait_s": evidence.pop("input_wait_s", []), "evidence": evidence}
+            if not self.spec.warmup_auto:  # the spec has them
+                measured.pop("warmup_steps", None)
+            ranks.append(Rank(rank=worker.process.rank, host=started["host"], **measured))
         updates = self.backend.expected_updates(self.spec)
         return ranks, measurement.judge(self.spec, ranks, self.plan.world_size, updates)
 
-    def img_per_s(self) -> float:
-        """Of the last repeat that was judged."""
-        return measurement.img_per_s(self.spec, self.judged[-1]["ranks"])
-
     def found(self) -> str:
-        return f"{self.img_per_s():.2f} img/s"
+        return f"{measurement.img_per_s(self.spec, self.judged[-1]['ranks']):.2f} img/s"
 
     def record(self, complete: bool, facts: Facts) -> Record:
         repeats = [Repeat(**judged) for judged in self.judged]
@@ -114,12 +106,8 @@ class KernelRun(Repeated):
             ranks.append(KernelRank(rank=worker.process.rank, host=started["host"], sizes=sizes, evidence=evidence))
         return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
 
-    def last_figures(self) -> list[SizeFigures]:
-        """Of the last repeat that was judged."""
-        return self._derive([KernelRepeat(**self.judged[-1])])
-
     def found(self) -> str:
-        return kernel.outcome(kernel.kernel_of(self.spec), self.last_figures())
+        return kernel.outcome(kernel.kernel_of(self.spec), self._derive([KernelRepeat(**self.judged[-1])]))
 
     def record(self, complete: bool, facts: Facts) -> KernelRecord:
         repeats = [KernelRepeat(**judged) for judged in self.judged]
@@ -149,14 +137,9 @@ class LaunchRun(Repeated):
         ranks = self._ranks(watch)
         return ranks, launch.judge(self.spec, ranks, len(self.plan.processes))
 
-    def img_per_s(self) -> float | None:
-        """Of the last repeat that was judged, by the program's own clock; None if nobody has asked for it."""
-        figures = launch.derive(self.spec, [LaunchRepeat(**self.judged[-1])])
-        return figures.mean if figures else None
-
     def found(self) -> str:
-        number = self.img_per_s()
-        return "ended well" if number is None else f"{number:.2f} img/s by its own clock"
+        figures = launch.derive(self.spec, [LaunchRepeat(**self.judged[-1])])
+        return f"{figures.mean:.2f} img/s by its own clock" if figures else "ended well"
 
     def record(self, complete: bool, facts: Facts) -> LaunchRecord:
         repeats = [LaunchRepeat(**judged) for judged in self.judged]
@@ -228,9 +211,7 @@ class TrainingRun(Run):
         for worker in watch.workers():
             started, trained, evidence, _ = reported(worker, "started", "trained", "evidence", "closed")
             evidence.pop("losses", None)
-            rank, host, steps = worker.process.rank, started["host"], trained["steps"]
-            energy = trained.get("energy", [])
-            ranks.append(TrainedRank(rank=rank, host=host, steps=steps, evidence=evidence, energy=energy))
+            ranks.append(TrainedRank(rank=worker.process.rank, host=started["host"], evidence=evidence, **trained))
         steps = sum(epoch.steps for epoch in _epochs(watch))
         made = [rank.steps for rank in ranks]
         return ranks, judge_ranks(ranks, made, self.plan.world_size, steps, self._expected_updates(steps))

@@ -60,22 +60,6 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
     return None, ""
 
 
-def site_of_runs(typed: str | None, studys: str | None, tell: Callable[[str], None]) -> str | None:
-    """``chosen_site`` for what is to run now, None for this machine; ``tell`` gets a line about one that was not typed.
-
-    Raises InvalidInput on a login node within an allocation.
-    """
-    name, why = chosen_site(typed, studys)
-    if name is None and "SLURM_JOB_ID" in os.environ and "SLURMD_NODENAME" not in os.environ:
-        raise InvalidInput(
-            f"this host, {socket.gethostname()}, is no node of the job {os.environ['SLURM_JOB_ID']}: start harness on one "
-            "(srun --pty bash), or give --site NAME for a job of its own, or --site local to measure this host"
-        )
-    if name and why and (site := sites.find(name)).scheduler != "local":
-        tell(f"harness: runs at {site.name}: {why} (--site local is this machine)")
-    return name
-
-
 @dataclass(frozen=True)
 class Place:
     """Where to run, as a person says it: all of it may be left out, and then it is this machine.
@@ -328,11 +312,20 @@ class Place:
 def place_of_runs(
     typed: str | None, studys: str | None = None, tell: Callable[[str], None] = lambda line: None, /, **given: Any
 ) -> Place:
-    """The place of what is to run now, at the ``site_of_runs``; ``given`` are other fields of ``Place``.
+    """The place of what is to run now, at the ``chosen_site``; ``given`` are other fields of ``Place``.
 
-    Where these leave out the account or the folder, the user's config has them. Raises InvalidInput.
+    ``tell`` gets a line about a site that was not typed. Where the account or the folder is left out, the user's config has
+    them. Raises InvalidInput, also on a login node within an allocation.
     """
-    name, chosen = site_of_runs(typed, studys, tell), config.read()
+    name, why = chosen_site(typed, studys)
+    if name is None and "SLURM_JOB_ID" in os.environ and "SLURMD_NODENAME" not in os.environ:
+        raise InvalidInput(
+            f"this host, {socket.gethostname()}, is no node of the job {os.environ['SLURM_JOB_ID']}: start harness on one "
+            "(srun --pty bash), or give --site NAME for a job of its own, or --site local to measure this host"
+        )
+    if name and why and (site := sites.find(name)).scheduler != "local":
+        tell(f"harness: runs at {site.name}: {why} (--site local is this machine)")
+    chosen = config.read()
     if name and sites.find(name).queued:
         given["account"] = given.get("account") or chosen.account
     return Place(site=name, **given | {"output": given.get("output") or chosen.folder})

@@ -12,7 +12,7 @@ from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.records.record import AnyRecord, search
 from harness.results.result import Result, of_record
-from harness.running.request import failed
+from harness.running.request import Outcome
 from harness.running.run import Run
 from harness.running.sides import Comparison
 from harness.worker.agent.seating import SPEC
@@ -59,8 +59,6 @@ def _measured(spec: RunSpec) -> dict[str, object]:
 
 def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord]) -> dict[int, PairedVerdict]:
     """What the records of A and B say, by size. Raises RunFailed for a side that has no number."""
-    for record, run in zip(records, runs, strict=True):
-        if record.problem:
-            raise failed(record, run)
+    Outcome([*runs], [*records]).check()
     a, b = ({size: Sample.of(its.values, its.jobs) for size, its in by_size(record).items()} for record in records)
     return {size: judge(a[size], b[size], comparison.difference, len(a)) for size in a}

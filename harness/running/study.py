@@ -24,6 +24,7 @@ from harness.core.spec import Frozen, KernelSizes, RunSpec, Underscored
 from harness.core.subject import Subject
 from harness.core.text import listed, sizes
 from harness.core.validation import making_sense_of
+from harness.core.written import understood
 from harness.errors import InvalidInput
 from harness.launch.script import Sharing
 
@@ -129,8 +130,10 @@ class Study(Frozen):
                 f"{where}.sizes",
                 f"those of {listed(names)} are not alike, bytes and numbers: give each kind its own table",
             )
+        label = f"{self._file}: {where}.sizes"
+        own_sizes = understood(label, ",".join(map(str, wanted)), sizes) if wanted else None
         with self.complaints(f"{where}.sizes"):
-            axis = [KernelSizes.of(name, _sizes(wanted) if wanted else None) for name in names]
+            axis = [KernelSizes.of(name, own_sizes) for name in names]
         with self.complaints(where):
             Subject(axis[0]).check(own.keys() - {"kernel", "sizes"})
         unused = backends.unused_by_kernels()
@@ -156,13 +159,6 @@ class Study(Frozen):
                     backends.contenders([text], kind)  # in a comparison all are on the same kind of device
                     for spec in _searched(point, kind):
                         yield StudyPoint(spec, where)
-
-
-def _sizes(wanted: Sequence[object]) -> tuple[int, ...]:
-    try:
-        return sizes(",".join(map(str, wanted)))
-    except ValueError as error:
-        raise InvalidInput(str(error)) from None
 
 
 def _searched(point: dict[str, object], device: str) -> list[RunSpec]:
@@ -203,18 +199,13 @@ def ps_counts(workers: int) -> list[int]:
 def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Short names for specs (as dictionaries): backend and nodes, and whatever tells points of this list apart."""
     in_front = ("backend", "framework", "transport", "mpi")
-    of_kernels: dict[str, set[str]] = defaultdict(set)
-    for spec in specs:
-        if kernel := spec.get("kernel"):
-            of_kernels[kernel["name"]].add(_sizes_of(kernel))
     flat = []
     seen: dict[str, set[str]] = defaultdict(set)
     for spec in specs:
         fields = {name: value for name, value in spec.items() if name not in (*in_front, "options")}
+        # Kernels may have different sizes, and backends different defaults of an option; that tells nothing.
         if kernel := fields.get("kernel"):
-            fields["kernel"] = kernel["name"]
-            fields |= {"sizes": _sizes_of(kernel)} if len(of_kernels[kernel["name"]]) > 1 else {}
-        # Backends may have different defaults of an option; that tells nothing.
+            fields |= {"kernel": kernel["name"], f"{kernel['name']}.sizes": ",".join(map(str, kernel["sizes"]))}
         flat.append(fields | {f"{spec['backend']}.{name}": value for name, value in spec["options"].items()})
         for name, value in flat[-1].items():
             seen[name].add(json.dumps(value))
@@ -229,7 +220,3 @@ def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
         own = [f"{name}={value}" for name, value in values.items() if value is not None]
         names.append(" ".join([":".join(str(spec[name]) for name in in_front if spec.get(name)), *own]))
     return names
-
-
-def _sizes_of(kernel: Mapping[str, Any]) -> str:
-    return ",".join(map(str, kernel["sizes"]))

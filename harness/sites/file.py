@@ -23,8 +23,6 @@ BUILT_IN = part("jobs") / "sites"
 TIME_LIMIT = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
-Scheduler = Literal["local", "slurm", "squeue", "ssh", "namespaces"]
-Launcher = Literal["local", "srun", "ssh", "namespaces"]
 WITH_HOSTS = ("ssh", "namespaces")  # schedulers whose machines a host file lists
 
 
@@ -171,8 +169,8 @@ class Partition(SiteSettings):
     """A part of a system with nodes that are all alike, and the way to get them."""
 
     descr: OneLine = ""
-    scheduler: Scheduler
-    launcher: Launcher
+    scheduler: Literal["local", "slurm", "squeue", "ssh", "namespaces"]
+    launcher: Literal["local", "srun", "ssh", "namespaces"]
     access: tuple[Option, ...] = ()
     environs: tuple[SiteName, ...] = ()
     time_limit: TimeLimit | None = None
@@ -270,10 +268,6 @@ class SiteFile:
     @property
     def systems(self) -> tuple[SystemEntry, ...]:
         return self.description.systems if self.description else ()
-
-    @property
-    def names(self) -> list[str]:
-        return [f"{system.name}:{partition.name}" for system in self.systems for partition in system.partitions]
 
 
 def read(path: Path) -> SiteFile:

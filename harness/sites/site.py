@@ -140,17 +140,13 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
     partition = partitions.get(partition_name) if partition_name else system.partitions[0]
     if partition is None:
         raise InvalidInput(f"site {system.name} has no partition '{partition_name}'; it has {', '.join(partitions)}")
-    environments = {environment.name: environment for environment in file.description.environments}
-    if environ is None:
-        every = [environments[name] for name in partition.environs]
-        suited = (each for each in every if not backend or not each.extras.backends or backend in each.extras.backends)
-        environment = next(suited, None)
-    elif environ in partition.environs:
-        environment = environments[environ]
-    else:
+    if environ is not None and environ not in partition.environs:
         named = ", ".join(partition.environs) or "no environments"
         raise InvalidInput(f"--environ {environ}: {system.name}:{partition.name} has {named}")
-    return merged(file.path, system, partition, environment)
+    environments = {environment.name: environment for environment in file.description.environments}
+    every = [environments[name] for name in (partition.environs if environ is None else [environ])]
+    suited = (each for each in every if not backend or not each.extras.backends or backend in each.extras.backends)
+    return merged(file.path, system, partition, next(suited, None))
 
 
 def of_host(host: str) -> str | None:
@@ -179,7 +175,7 @@ def _located(name: str) -> tuple[SiteFile, str, str]:
     meant = [file for file in every if system == file.path.stem or system in file.claimed]
     if meant:
         return min(meant, key=lambda file: (file.built_in, system != file.path.stem)), system, partition
-    known = [site for file in every for site in file.names]
+    known = [f"{each.name}:{part.name}" for file in every for each in file.systems for part in each.partitions]
     names = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
     close = did_you_mean(name, names) or did_you_mean(system, names)
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
