@@ -5,6 +5,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from harness.core.parts import part
 from harness.core.text import templates
@@ -14,6 +15,27 @@ from harness.launch import slurm
 # Partition, nodes, longest job, CPUs, threads per core and generic resources of a node: a line for nodes that are alike.
 COLUMNS = "%P|%a|%D|%l|%c|%Z|%G"
 GPUS = re.compile(r"gpu(?::([A-Za-z][^:,()]*))?:(\d+)")
+
+
+@dataclass(frozen=True)
+class Described:
+    """A partition as Slurm describes most of its nodes. ``cpus`` are hardware threads, ``time_limit`` is "" for none."""
+
+    name: str
+    default: bool
+    nodes: int
+    mixed: bool
+    time_limit: str
+    cpus: int
+    cpus_per_core: int
+    gpus: int
+    gpu_model: str
+
+    @property
+    def profile_name(self) -> str:
+        """Its name with the characters that a profile allows."""
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", self.name)
+        return name if re.match("[A-Za-z_]", name) else f"_{name}"
 
 
 def profile(name: str) -> str:
@@ -39,33 +61,30 @@ def profile(name: str) -> str:
     )
 
 
-def described(lines: str) -> list[dict[str, object]]:
-    """The partitions of sinfo's ``lines`` in COLUMNS that are up, the default one first, each as most of its nodes are.
-
-    ``profile_name`` has the characters that a profile allows. ``cpus`` are hardware threads, ``time_limit`` is "" for none.
-    """
+def described(lines: str) -> list[Described]:
+    """The partitions of sinfo's ``lines`` in COLUMNS that are up, the default one first."""
     groups: dict[str, list[list[str]]] = {}
     for name, up, *fields in (line.strip().split("|") for line in lines.splitlines() if line.count("|") == 6):
         if up == "up":
             groups.setdefault(name, []).append(fields)
     partitions = []
-    for name, alike in sorted(groups.items(), key=lambda group: not group[0].endswith("*")):
+    for name, alike in groups.items():
         nodes, limit, cpus, per_core, resources = max(alike, key=lambda fields: int(fields[0]))
         models = GPUS.findall(resources)
-        profile_name = re.sub(r"[^A-Za-z0-9_-]", "_", name.removesuffix("*"))
-        partition = {
-            "name": name.removesuffix("*"),
-            "profile_name": profile_name if re.match("[A-Za-z_]", profile_name) else f"_{profile_name}",
-            "nodes": int(nodes),
-            "mixed": len(alike) > 1,
-            "time_limit": _written(slurm.limit_s(limit)),
-            "cpus": int(cpus.rstrip("+")),
-            "cpus_per_core": int(per_core.rstrip("+")),
-            "gpus": sum(int(count) for _, count in models),
-            "gpu_model": models[0][0] if len(models) == 1 else "",
-        }
-        partitions.append(partition)
-    return partitions
+        partitions.append(
+            Described(
+                name=name.removesuffix("*"),
+                default=name.endswith("*"),
+                nodes=int(nodes),
+                mixed=len(alike) > 1,
+                time_limit=_written(slurm.limit_s(limit)),
+                cpus=int(cpus.rstrip("+")),
+                cpus_per_core=int(per_core.rstrip("+")),
+                gpus=sum(int(count) for _, count in models),
+                gpu_model=models[0][0] if len(models) == 1 else "",
+            )
+        )
+    return sorted(partitions, key=lambda partition: not partition.default)
 
 
 def _written(seconds: float | None) -> str:
