@@ -26,7 +26,9 @@ def mlperf(paths: Sequence[Path], backend: str, devices: int, per_node: int = 1)
     runs: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for file in (file for path in paths for file in (sorted(path.rglob("*.txt")) if path.is_dir() else [path])):
         if file.suffix == ".csv":
-            raise InvalidInput(f"{file}: a summary has minutes until a quality was reached, no rate; give its result_*.txt")
+            raise InvalidInput(
+                f"{file}: a summary has minutes until a quality was reached, no rate; give its result_*.txt"
+            )
         run, samples_per_s = _run(file)
         runs[run].append(samples_per_s)
     if not runs:

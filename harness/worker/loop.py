@@ -56,8 +56,8 @@ def measure(
 
     Warm-up ends sooner if ``settled`` says so of the seconds of its steps so far, at the same step on all workers.
 
-    ``announce(phase, step_s=…)`` is called outside the window only, with the seconds that a warm-up step took. The ``meter``
-    and, of a run in ``run_dir`` on CPUs, its cores are read just before it opens and just after it has closed.
+    ``announce(phase, step_s=…)`` is called outside the window only, with the seconds that a warm-up step took. The
+    ``meter`` and, of a run in ``run_dir`` on CPUs, its cores are read just before it opens and just after it has closed.
     """
     announce("warmup", step_s=0.0)
     began = time.perf_counter()

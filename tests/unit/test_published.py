@@ -237,9 +237,8 @@ def test_a_table_may_say_what_a_link_carries_also_after_its_export(tmp_path: Pat
     for name in ("own.csv", "again.csv"):
         (group,) = groups(results.load([tmp_path / name]))[0]
         assert group.network.line_rate_gb_s == 12.5
-    assert "a link carries 12.41 GB/s, the nominal rate" in harness(
-        *("predict", "--from", "own.csv", "--model", "resnet50", "--backend", "horovod", "--nodes", "8")
-    ).succeeded().stdout
+    asked = ("predict", "--from", "own.csv", "--model", "resnet50", "--backend", "horovod", "--nodes", "8")
+    assert "a link carries 12.41 GB/s, the nominal rate" in harness(*asked).succeeded().stdout
 
 
 def test_the_template_is_a_table_with_every_column(harness: Harness, tmp_path: Path) -> None:
