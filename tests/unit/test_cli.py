@@ -198,7 +198,7 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
         ("harness run --backend p", ["parameter_server", "parameter_server_strategy", "pytorch"]),
         ("harness run --backend multi-w", ["multi_worker_mirrored"]),
         ("harness predict --backend hor", ["horovod"]),
-        ("harness run --model resnet", ["resnet50"]),
+        ("harness run --model resnet", ["resnet101", "resnet152", "resnet50"]),
         ("harness run --site daint", ["daint", "daint:gpu", "daint:mc"]),
         ("harness site show daint:m", ["daint:mc"]),
         (
