@@ -53,6 +53,7 @@ EXCLUDED: Entries = (
     ("docs/training.md", "harness train *--data digits *", "takes minutes: tests/learning"),
     ("docs/ab.md", "harness ab * env=/opt/*", "takes two environments: tests/unit/test_ab.py"),
     ("docs/ab.md", "harness ab * var:SOURCE=*", "takes two versions of a program: tests/unit/test_ab.py"),
+    ("docs/commands.md", "harness import mlperf *", "takes logs of MLPerf: tests/unit/test_published.py"),
     ("docs/ab.md", "harness ab --of DIR", "takes a comparison that was made: tests/unit/test_ab.py"),
     ("CONTRIBUTING.md", "import torch*", "is trained with by tests/plugins/test_third_party.py"),
     ("CONTRIBUTING.md", "harness run --backend flat *", "is carried out by tests/plugins/test_third_party.py"),
@@ -204,6 +205,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_made(folder / "two" / "alps", "alps:normal")
     save_made(folder / "two" / "daint", "daint:gpu")
     (folder / "mine.csv").write_text("system,backend,nodes,img_per_s\nOurs,horovod,2,221.4\nOurs,horovod,2,220.2\n")
+    (folder / "osu_bw.txt").write_text("# OSU MPI Bandwidth Test\n# Size      Bandwidth (MB/s)\n4194304   9480.00\n")
     (folder / "hosts.txt").write_text("node1 10.0.0.11\nnode2 10.0.0.12\n")
     make(folder / "images", 64, 2, (64, 48), seed=1)
     own = folder / "home" / ".config" / "harness"

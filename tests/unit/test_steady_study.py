@@ -223,6 +223,8 @@ def test_the_readme_has_the_map() -> None:
         ratios = [f"{point.step_s / cell.toolkit.step_s:.2f} × {steady.runtime(point)}" for point in fastest]
         assert f"| {cell.links:g} GB/s | {' | '.join(ratios)} |" in readme
     assert [(cell.nodes, cell.links, cell.toolkit.way) for cell in large] == [
+        (32, 2.25, "caffe2 over gloo"),
+        (32, 9.5, "caffe2 over gloo"),
         (64, 2.25, "pytorch over gloo, buckets of 5 MB"),
         (64, 9.5, "pytorch over gloo"),
         (128, 2.25, "pytorch over gloo"),
