@@ -167,17 +167,17 @@ def import_() -> None:
     """Read measurements of other suites as tables, which all commands take that take results."""
 
 
-@import_.command("mlperf", short_help="A table of MLPerf's logs")
+@import_.command("mlperf", short_help="A table of MLPerf's logs, or of summaries of its results")
 @click.argument("logs", nargs=-1, required=True, type=ANY_PATH, metavar="LOGS...")
 @click.option("--backend", required=True, help="what distributed the training, such as horovod")
-@click.option("--devices", type=click.IntRange(1), required=True, help="that trained together; the logs do not say")
+@click.option("--devices", type=click.IntRange(1), help="that trained together, which logs do not say")
 @click.option("--devices-per-node", "per_node", type=click.IntRange(1), default=1, help="of these")
 @click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")
-def import_mlperf(logs: tuple[Path, ...], backend: str, devices: int, per_node: int, file: Path | None) -> None:
+def import_mlperf(logs: tuple[Path, ...], backend: str, devices: int | None, per_node: int, file: Path | None) -> None:
     """Make a table (CSV) of LOGS of MLPerf, or of folders with such *.txt: samples/s with their deviation.
 
     Runs of one benchmark on one system make a row. Samples/s are those of an epoch without its evaluation; a first epoch
-    does not count where there are others.
+    does not count where there are others. Of summaries (*.csv) it has the minutes until the benchmark's quality.
     """
     from harness.results import imported
 

@@ -1,4 +1,4 @@
-"""Measurements in the formats of other suites: logs of MLPerf as a table, what OSU's and NVIDIA's tests print as a rate."""
+"""Measurements of other suites: what MLPerf publishes, as a table; what OSU's and NVIDIA's tests print, as a rate."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.elsewhere import lines, no_formula, number, plain
+from harness.core.elsewhere import encoding_of, lines, no_formula, number, plain
 from harness.errors import InvalidInput
 
+_FACTS = ("_count", "_name", "_url", "notes", "framework", "system", "submitter", "division", "availability")
 _EVENT = re.compile(r":::MLLOG (\{.*\})")
 NOTE = "samples of an epoch over the median time of its epochs but the first, without evaluation"
 
 
-def mlperf(paths: Sequence[Path], backend: str, devices: int, per_node: int = 1) -> str:
+def mlperf(paths: Sequence[Path], backend: str, devices: int | None, per_node: int = 1) -> str:
     """A table (CSV) of the logs at ``paths``, of runs on so many ``devices``: samples/s with their deviation for each
-    benchmark. Raises InvalidInput for a log that lacks something, or none.
+    benchmark; or of summaries (*.csv): minutes to train. Raises InvalidInput for a file that lacks something, or none.
     """
+    if summaries := [path for path in paths if path.suffix == ".csv"]:
+        if len(summaries) < len(paths):
+            raise InvalidInput(
+                "these are logs and summaries: give them in turn, as one has samples/s and the other minutes"
+            )
+        return _written([row for path in paths for row in _trained(path, backend)])
+    if devices is None:
+        raise InvalidInput("--devices is required: logs do not say how many trained together")
     runs: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for file in (file for path in paths for file in (sorted(path.rglob("*.txt")) if path.is_dir() else [path])):
-        if file.suffix == ".csv":
-            raise InvalidInput(
-                f"{file}: a summary has minutes until a quality was reached, no rate; give its result_*.txt"
-            )
         run, samples_per_s = _run(file)
         runs[run].append(samples_per_s)
     if not runs:
@@ -52,11 +57,38 @@ def mlperf(paths: Sequence[Path], backend: str, devices: int, per_node: int = 1)
         }
         for (system, benchmark, organisation, batch), rates in sorted(runs.items())
     ]
+    return _written(rows)
+
+
+def _written(rows: Sequence[Mapping[str, object]]) -> str:
     text = io.StringIO()
     table = csv.DictWriter(text, rows[0], lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
+
+
+def _trained(file: Path, backend: str) -> list[dict[str, object]]:
+    """The rows of a summary: each column that is no fact about the system is a benchmark's, and holds minutes."""
+    facts = ("submitter", "system", "accelerators_count", "framework")
+    rows = list[dict[str, object]]()
+    try:
+        with file.open(newline="", encoding=encoding_of(file)) as lines_:
+            for line in csv.DictReader(lines_):
+                organisation, system, devices, software = (no_formula(plain(line[name])) for name in facts)
+                rows += [
+                    {"system": system, "backend": backend, "software": software, "model": model, "workers": devices}
+                    | {"minutes_to_train": minutes, "source": f"MLPerf, {organisation}"}
+                    for model, minutes in line.items()
+                    if model and not model.endswith(_FACTS) and re.fullmatch(r"\d+(\.\d+)?", minutes or "")
+                ]
+    except OSError as error:
+        raise InvalidInput(f"{file}: {error.strerror}") from None
+    except (KeyError, TypeError, csv.Error) as missing:
+        raise InvalidInput(f"{file}: no summary of MLPerf's results, for it does not have {missing}") from None
+    if not rows:
+        raise InvalidInput(f"{file}: has no benchmark with a time")
+    return rows
 
 
 def _run(log: Path) -> tuple[tuple[str, str, str, int], float]:

@@ -1,8 +1,9 @@
 """Tables (CSV) of what others measured, or of numbers of one's own that harness did not measure.
 
-Two kinds of table, which their columns tell apart: throughputs (img/s), and scaling efficiencies where only those were
-published. A table of throughputs needs system, backend, nodes and img_per_s; ``TEMPLATE`` has every column. Tables that
-harness itself writes, `harness export` and `harness table --format csv`, are read again.
+Three kinds of table, which their columns tell apart: throughputs (img/s); scaling efficiencies, where only those were
+published; and minutes until a model was trained. A table of throughputs needs system, backend, nodes and img_per_s;
+``TEMPLATE`` has every column. Tables that harness itself writes, `harness export` and `harness table --format csv`, are
+read again.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class PublishedRow(BaseModel):
         """
         toolkit = self.framework.partition(" ")[0].lower()
         backend = backend.lower().replace("-", "_") or ("parameter_server" if self.num_ps else toolkit)
-        dumped = self.model_dump(by_alias=True, exclude={"strategy", "job"})
+        dumped = self.model_dump(by_alias=True, exclude={"strategy", "job", "minutes_to_train"})
         fields = {"rate" if name == "img_per_s" else name: it for name, it in dumped.items() if it is not None}
         return fields | {
             "origin": "published",
@@ -172,6 +173,18 @@ class Efficiency(PublishedRow):
     base: CountCell = Field(None, serialization_alias="published_base")
 
 
+class Trained(PublishedRow):
+    """The minutes in which so many ``workers`` trained a model to the quality that its benchmark wants."""
+
+    strategy: str = Field(min_length=1)
+    workers: int = Field(ge=1, le=MOST)
+    minutes_to_train: float = Field(gt=0)
+
+    def result(self, backend: str = "") -> dict[str, Any]:
+        trained = {"target": "the benchmark's quality", "time_to_accuracy_s": 60 * self.minutes_to_train}
+        return super().result(self.strategy) | trained
+
+
 def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> list[PublishedRow]:
     """The rows of one table, of which ``doubled`` is told those that are alike in every field: they count once.
 
@@ -187,7 +200,8 @@ def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> li
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             header = [_column(name) for name in next(lines, [])]
             ours = {*header} >= _EXPORTED or {*header} >= _TABLE
-            kind: type[PublishedRow] = Efficiency if "scaling_efficiency" in header and not ours else Throughput
+            of_shares, of_minutes = (name in header and not ours for name in ("scaling_efficiency", "minutes_to_train"))
+            kind: type[PublishedRow] = Efficiency if of_shares else Trained if of_minutes else Throughput
             if ours and "model" not in header:
                 raise InvalidInput(f"{path}: line 1: the model is missing; {EXPORT}")
             if wrong := _wrong_header(kind, header, ours):

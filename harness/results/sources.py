@@ -137,12 +137,12 @@ def _recorded(root: Path, progress: OnRecord, unreadable: Unreadable) -> list[Re
 
 
 def trainings(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if not (result.kernel or result.epochs)]
+    return [result for result in results if not (result.kernel or result.epochs or result.target)]
 
 
 def accuracies(results: Sequence[Result]) -> list[Result]:
     """The trainings to an accuracy."""
-    return [result for result in results if result.epochs]
+    return [result for result in results if result.epochs or result.target]
 
 
 def with_number(results: Sequence[Result]) -> list[Result]:

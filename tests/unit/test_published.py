@@ -326,8 +326,25 @@ def test_logs_of_mlperf_become_a_table_with_their_deviation(tmp_path: Path, harn
     assert (row.img_per_s, row.stdev) == pytest.approx((99.0164, 0.9804), rel=1e-3)
     (tmp_path / "other.txt").write_text("img/s 3")
     assert "no log of MLPerf" in harness("import", "mlperf", "other.txt", *wanted).refused()
-    (tmp_path / "summary.csv").write_text("division,availability,submitter,system,accelerators_count,resnet\n")
-    assert "no rate; give its result_*.txt" in harness("import", "mlperf", "summary.csv", *wanted).refused()
+    assert "--devices is required" in harness("import", "mlperf", "logs", *wanted[:2]).refused()
+
+
+def test_a_summary_of_mlperf_is_minutes_to_train(tmp_path: Path, harness: Harness) -> None:
+    head = "division,submitter,system,host_processors_count,accelerators_count,framework,notes,resnet,ssd,details_url\n"
+    rows = (
+        "closed,Azure,ND96amsr_n1,2,8,MxNet 22.04,,29.374,,u\nclosed,Azure,ND96amsr_n8,16,64,MxNet 22.04,9,4.587,,u\n"
+    )
+    (tmp_path / "summary.csv").write_text(head + rows)
+    harness("import", "mlperf", "summary.csv", "--backend", "horovod", "-o", "azure.csv").succeeded()
+    shown = harness("table", "azure.csv").succeeded().stdout
+    assert (
+        "resnet" in shown and "1,762.4" in shown and "275.2" in shown and "ND96amsr_n8" in shown and "ssd" not in shown
+    )
+    (one, _) = results.load([tmp_path / "azure.csv"], with_accuracies=True)
+    assert (one.workers, one.software, one.time_to_accuracy_s) == (8, "MxNet 22.04", pytest.approx(29.374 * 60))
+    assert not results.load([tmp_path / "azure.csv"])  # no img/s
+    (tmp_path / "summary.csv").write_text("a,b\n1,2\n")
+    assert "does not have 'submitter'" in harness("import", "mlperf", "summary.csv", "--backend", "x").refused()
 
 
 def test_the_network_may_be_what_other_suites_printed(tmp_path: Path, harness: Harness) -> None:

@@ -223,12 +223,13 @@ _OF_ACCURACY = ("backend", "framework", "transport", "model", "nodes", "workers"
 def table_of_accuracies(results: Sequence[Result]) -> Table:
     """A row for each training to an accuracy, those without a number included."""
     runs = sorted(results, key=attrgetter(*_OF_ACCURACY, "started"))
-    columns = [Column(name, [str(getattr(run, name)) for run in runs]) for name in _OF_ACCURACY]
+    columns = [Column(name, [str(getattr(run, name) or "") for run in runs]) for name in _OF_ACCURACY]
     columns += [
         column_of("s to target", [number_cell(run.time_to_accuracy_s, "{:,.1f}") for run in runs]),
         column_of("best top-1", [number_cell(run.top1, "{:.4g}") for run in runs]),
         column_of("img/s", [number_cell(run.rate, "{:.2f}") if run.completed else (run.status, None) for run in runs]),
-        Column("started", [minute(run.started) for run in runs], optional=True),
+        Column("system", ["" if run.measured else run.system for run in runs], optional=True),
+        Column("started", [minute(run.started) if run.started else "" for run in runs], optional=True),
         Column("reason", *reasons(runs), optional=True),
     ]
     shown = [column for column in columns if any(column.cells)]
