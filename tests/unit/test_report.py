@@ -297,6 +297,11 @@ def daint() -> list[Section]:
     return assemble.sections(results.load(["reference:CSCS internship report 2017, table 1"]))
 
 
+def test_the_answer_for_a_model_knows_how_runs_of_other_models_scatter() -> None:
+    (first, *_) = section(assemble.sections(results.load(["reference:daint"])), "answer").answers
+    assert any("the most that is known here is 11.6 %" in sentence for sentence in first.sentences)
+
+
 def test_a_law_fitted_to_the_results_is_drawn_beside_them_and_beyond(daint: list[Section]) -> None:
     band, line, measured, ideal = model_figure(daint, "predicted").series
     assert (band.kind, line.kind, measured.kind, ideal.kind) == ("band", "line", "accent", "ideal")

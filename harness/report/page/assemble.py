@@ -3,6 +3,7 @@
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from harness import __version__
@@ -145,7 +146,8 @@ def _answer(
         facets = Facets.of(*contenders)
         shared = ("origin", "system", "model", "data")
         those = [run for run in completed if all(str(getattr(run, name)) in getattr(facets, name) for name in shared)]
-        verdict = of_all if len(those) == len(completed) else verdicts.verdict(those)
+        part = of_all if len(those) == len(completed) else verdicts.verdict(those)
+        verdict = replace(part, scatters=of_all.scatters)  # runs of other models tell how runs scatter, too
         answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
