@@ -34,6 +34,11 @@ class Ended(Exception):
     """The launcher asked this task to end, or is gone."""
 
 
+def has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Whether the process has ended. Unlike ``child.poll()`` this takes nothing, so that a signal here loses nothing."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 class Channel:
     """The task's end: ``follow`` files, get the process's ``variables``, ``wait`` for it, and ``close``."""
 
@@ -78,7 +83,7 @@ class Channel:
             selector.register(0, selectors.EVENT_READ)
             if self._pmi:
                 selector.register(self._pmi, selectors.EVENT_READ)
-            while (code := child.poll()) is None:
+            while not has_ended(child):
                 for key, _ in selector.select(LOOK_S):
                     if key.fileobj == 0:
                         self._hear()
@@ -87,7 +92,7 @@ class Channel:
                 self._report()
                 if time.monotonic() > deadline:
                     raise subprocess.TimeoutExpired(child.args, timeout_s)
-        return code
+        return child.wait()
 
     def close(self, end: Optional[Dict[str, Any]]) -> None:
         """The last words: the rest of all files, then how the process ended. A line that is dead is left alone."""

@@ -27,12 +27,13 @@ import bootstrap  # noqa: F401
 
 from harness.errors import signal_name
 from harness.worker import gpus, proc
-from harness.worker.agent.channel import Channel, Ended
+from harness.worker.agent.channel import Channel, Ended, has_ended
 from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
 from harness.worker.process import LAUNCHER, Events, parser
 
 GRACE_S = 3.0  # between asking a process to end and killing it
 TIDYING_S = 0.2  # between its end and killing what it has started, which may tidy up meanwhile (``remove_sockets``)
+PAUSE_S = 0.05  # between two looks, as long as those of Popen are apart
 SKEW_S = 3.0  # between the starts of tasks: each sees its own timeout before the first one ends its process
 SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
 TIMED_OUT = 124  # as coreutils' timeout
@@ -112,7 +113,7 @@ def _attend(
         if asked_early:
             raise Ended(asked_early[0])
         try:
-            code = channel.wait(child, timeout_s) if channel else child.wait(timeout_s)
+            code = channel.wait(child, timeout_s) if channel else _wait(child, timeout_s)
         except Ended:
             code = child.poll() or 0
             if code >= 0 or -code in ASKING:
@@ -136,6 +137,16 @@ def _attend(
                 os.killpg(child.pid, signal.SIGKILL)
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
     return {"how": how, "code": code}
+
+
+def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """As ``child.wait(timeout_s)``; a signal that interrupts it leaves how the process ended."""
+    deadline = time.monotonic() + timeout_s
+    while not has_ended(child):
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired(child.args, timeout_s)
+        time.sleep(PAUSE_S)
+    return child.wait()
 
 
 def _environment(process: Dict[str, Any]) -> Dict[str, str]:
