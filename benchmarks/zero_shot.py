@@ -3,8 +3,8 @@
     python benchmarks/zero_shot.py
 
 Each point of several devices is predicted as by `harness predict --single IMG_PER_S --network RATE`, where a single one was
-published, too. Servers whose number is unknown are left out. What is known of parameters beforehand was
-chosen with these points in sight (harness/prediction/parameters.py), so that only points that come later test it.
+published, too. What is known of parameters beforehand was chosen with these points in sight
+(harness/prediction/parameters.py), so that only points that come later test it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from harness import results
 from harness.prediction import forecast
 from harness.prediction.basis import StartingPoint, chosen
 from harness.prediction.observations import ObservationGroup, groups, informative
-from harness.prediction.parameters import network
 
 # FDR InfiniBand, over which only MPI ran there.
 INFINIBAND_GB_S = {"Azure NC24r, 4 K80 a node": 6.8, "Azure NC24rs_v2, 4 P100 a node": 6.8}
@@ -38,7 +37,7 @@ class Point:
 def line_rate_gb_s(group: ObservationGroup) -> float | None:
     if group.key.transport == "mpi" and group.key.system in INFINIBAND_GB_S:
         return INFINIBAND_GB_S[group.key.system]
-    return network(group.key.system).line_rate_gb_s
+    return group.network.line_rate_gb_s
 
 
 def points(group: ObservationGroup) -> Iterator[Point]:

@@ -103,8 +103,7 @@ class ObservationGroup:
     @property
     def network(self) -> Network:
         """What is known of the network, by the table or by the system's name."""
-        known = network(self.key.system)
-        return replace(known, line_rate_gb_s=self.link_gb_s) if self.link_gb_s else known
+        return network(self.key.system, self.link_gb_s)
 
     @cached_property
     def selected_on(self) -> bool:
@@ -175,7 +174,7 @@ def _distinct(results: Sequence[Result]) -> list[tuple[Result, int]]:
         alike[tuple("NaN" if value != value else value for value in same(result))][result.publication].append(result)
     distinct = []
     for publications in alike.values():
-        first, *others = max(publications.values(), key=lambda runs: sum(run.img_per_s for run in runs) / len(runs))
+        first, *others = max(publications.values(), key=lambda runs: fmean(run.img_per_s for run in runs))
         means = tuple(run.img_per_s for run in (first, *others))
         if others:
             first = replace(first, values=means, rate=fmean(means), stdev=stdev(means))

@@ -212,10 +212,11 @@ def networks() -> tuple[Network, ...]:
 def nominal_rate(system: str, link_gb_s: float | None = None) -> float | None:
     """What a link of ``system`` carries by its nominal rate, without headers (bytes/s); None if nobody knows that."""
     emulated = re.search(r"links of ([\d.]+) GB/s", system)
-    nominal_gb_s = float(emulated[1]) if emulated else link_gb_s or network(system).line_rate_gb_s
+    nominal_gb_s = float(emulated[1]) if emulated else network(system, link_gb_s).line_rate_gb_s
     return nominal_gb_s and nominal_gb_s * 1e9 * PAYLOAD
 
 
-def network(system: str) -> Network:
-    """What is known of the network of ``system`` (or of a site with that name); nothing if it is not listed."""
-    return next((one for one in networks() if system in (one.system, one.site)), Network())
+def network(system: str, link_gb_s: float | None = None) -> Network:
+    """What is known of the network of ``system`` (or of a site with that name), but for a line rate that a table says."""
+    known = next((one for one in networks() if system in (one.system, one.site)), Network())
+    return replace(known, line_rate_gb_s=link_gb_s) if link_gb_s else known

@@ -101,7 +101,7 @@ class PublishedRow(BaseModel):
         """
         toolkit = self.framework.partition(" ")[0].lower()
         backend = backend.lower().replace("-", "_") or ("parameter_server" if self.num_ps else toolkit)
-        dumped = self.model_dump(by_alias=True, exclude={"strategy", "job", "minutes_to_train"})
+        dumped = self.model_dump(by_alias=True, exclude={"strategy", "job"})
         fields = {"rate" if name == "img_per_s" else name: it for name, it in dumped.items() if it is not None}
         return fields | {
             "origin": "published",
@@ -178,11 +178,14 @@ class Trained(PublishedRow):
 
     strategy: str = Field(min_length=1)
     workers: int = Field(ge=1, le=MOST)
-    minutes_to_train: float = Field(gt=0)
+    minutes_to_train: float = Field(gt=0, exclude=True)  # results have seconds
 
     def result(self, backend: str = "") -> dict[str, Any]:
         trained = {"target": "the benchmark's quality", "time_to_accuracy_s": 60 * self.minutes_to_train}
         return super().result(self.strategy) | trained
+
+
+_KINDS: dict[str, type[PublishedRow]] = {"scaling_efficiency": Efficiency, "minutes_to_train": Trained}  # by a column
 
 
 def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> list[PublishedRow]:
@@ -200,8 +203,8 @@ def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> li
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             header = [_column(name) for name in next(lines, [])]
             ours = {*header} >= _EXPORTED or {*header} >= _TABLE
-            of_shares, of_minutes = (name in header and not ours for name in ("scaling_efficiency", "minutes_to_train"))
-            kind: type[PublishedRow] = Efficiency if of_shares else Trained if of_minutes else Throughput
+            told = (kind for column, kind in _KINDS.items() if column in header and not ours)
+            kind = next(told, Throughput)
             if ours and "model" not in header:
                 raise InvalidInput(f"{path}: line 1: the model is missing; {EXPORT}")
             if wrong := _wrong_header(kind, header, ours):
