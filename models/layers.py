@@ -120,6 +120,9 @@ class Pool:
         return rows, columns
 
 
+HALVE = Pool("max", size=2, stride=2, padded=False)  # two by two pixels, without overlap
+
+
 @dataclass(frozen=True)
 class Branches:
     """Sequences of layers that read the same input; their outputs are concatenated along the channels."""

@@ -7,10 +7,9 @@ place, and class 0 is the background, so that two kinds of events make three cla
 
 from __future__ import annotations
 
-from harness.models.layers import Convolution, ModelSpecification, Pool
+from harness.models.layers import HALVE, Convolution, ModelSpecification
 
 WIDTH = 128
-HALVE = Pool("max", size=2, stride=2, padded=False)
 CONVOLUTIONS = tuple(Convolution(f"conv{number}", 3 if number == 1 else WIDTH, WIDTH, (3, 3)) for number in range(1, 6))
 
 SPECIFICATION = ModelSpecification(

@@ -10,9 +10,7 @@ classified.
 
 from __future__ import annotations
 
-from harness.models.layers import Convolution, ModelSpecification, Pool
-
-HALVE = Pool("max", size=2, stride=2, padded=False)
+from harness.models.layers import HALVE, Convolution, ModelSpecification
 
 SPECIFICATION = ModelSpecification(
     name="mnist_cnn",

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from harness.models.layers import Convolution, Layer, ModelSpecification, Pool
+from harness.models.layers import HALVE, Convolution, Layer, ModelSpecification
 
 STAGES = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))  # convolutions, width
-HALVE = Pool("max", size=2, stride=2, padded=False)
 
 
 def _stages() -> Iterator[Layer]:
