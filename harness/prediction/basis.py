@@ -79,16 +79,11 @@ class StartingPoint:
 
         def number_or_results(option: str) -> Any:
             value = given.get(option)
-            if option == "network" and isinstance(value, str | Path) and Path(value).is_file():
-                with making_sense_of(value):
-                    rate = network_rate(Path(value))
-                if rate:
-                    return rate
             if value is None or isinstance(value, str | Path):
                 return value and load([value])
             return understood(f"--{option} {value}", value, positive)
 
-        network = number_or_results("network")
+        network = _printed(given.get("network")) or number_or_results("network")
         return cls(
             transport=given.get("transport"),
             device=given.get("device") or "auto",
@@ -102,6 +97,14 @@ class StartingPoint:
         if isinstance(self.single, Sequence):
             return alone(self.single, workload)
         return None if self.single is None else Alone(self.single, "auto", 1.0, "as given")
+
+
+def _printed(network: Any) -> float | None:
+    """The rate of a link that another suite's test has printed into a file (bytes/s); None if that is no such file."""
+    if not isinstance(network, str | Path) or not Path(network).is_file():
+        return None
+    with making_sense_of(network):
+        return network_rate(Path(network))
 
 
 def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
