@@ -1,25 +1,27 @@
-"""How well the scaling model predicts published points from one worker and a line rate alone: nothing is fitted. A table.
+"""How well the scaling model predicts published points from one worker and a link alone: nothing is fitted. A table.
 
     python benchmarks/zero_shot.py
 
-Each point of several devices is predicted as by `harness predict --single IMG_PER_S --network RATE`, where a single one was
-published, too. What is known of parameters beforehand was chosen with these points in sight
-(harness/prediction/parameters.py), so that only points that come later test it.
+Each point of several devices is predicted as by `harness predict --single IMG_PER_S --network rdma:RATE`, where a single
+one was published, too. The last row is without "rdma:" and "sockets:". What is known of parameters beforehand was chosen
+with these points in sight (harness/prediction/parameters.py), so that only points that come later test it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from harness import results
 from harness.prediction import forecast
 from harness.prediction.basis import StartingPoint, chosen
 from harness.prediction.observations import ObservationGroup, groups, informative
+from harness.prediction.parameters import Network
 
-# FDR InfiniBand, over which only MPI ran there.
-INFINIBAND_GB_S = {"Azure NC24r, 4 K80 a node": 6.8, "Azure NC24rs_v2, 4 P100 a node": 6.8}
+# FDR InfiniBand, over which only MPI ran there, by RDMA.
+INFINIBAND = Network(line_rate_gb_s=6.8, rdma=("mpi",))
+AZURE = ("Azure NC24r, 4 K80 a node", "Azure NC24rs_v2, 4 P100 a node")
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,19 @@ class Point:
     inside: bool
 
 
-def line_rate_gb_s(group: ObservationGroup) -> float | None:
-    if group.key.transport == "mpi" and group.key.system in INFINIBAND_GB_S:
-        return INFINIBAND_GB_S[group.key.system]
-    return group.network.line_rate_gb_s
+def network(group: ObservationGroup) -> Network:
+    return INFINIBAND if group.key.transport == "mpi" and group.key.system in AZURE else group.network
 
 
-def points(group: ObservationGroup) -> Iterator[Point]:
-    """Those of ``group`` that have a single worker's step and a network that is known."""
-    rate = line_rate_gb_s(group)
+def points(group: ObservationGroup, rate_alone: bool = False) -> Iterator[Point]:
+    """Those of ``group`` that have a single worker's step and a known network, of which ``rate_alone`` leaves the rate."""
+    known = replace(network(group), rdma=None) if rate_alone else network(group)
     for run in informative(group.observations):
-        if rate is None or run.single_s is None or run.relative:
+        if known.line_rate_gb_s is None or run.single_s is None or run.relative:
             continue
         workload = run.workload
         single = workload.batch_size / run.single_s
-        start = StartingPoint(group.key.transport, group.key.device, single=single, network=rate * 1e9)
+        start = StartingPoint(group.key.transport, group.key.device, single=single, network=known)
         p = forecast.at(workload, chosen(workload, start, None), run.nodes, run.ps)
         inside = p.low <= run.img_per_s <= p.high
         error = p.img_per_s / run.img_per_s - 1
@@ -65,7 +65,8 @@ def line(name: str, alike: Sequence[Point]) -> str:
 
 def main() -> None:
     """Print the table, by system and transport."""
-    every = [point for group in groups(results.load(["reference"]))[0] for point in points(group)]
+    published, _ = groups(results.load(["reference"]))
+    every = [point for group in published for point in points(group)]
     head = "| system, transport | points | mean error | worst | in 90 % | interval, high over low |"
     print(head, "|---|---|---|---|---|---|", sep="\n")
     for system, transport in sorted({(point.system, point.transport) for point in every}):
@@ -73,6 +74,7 @@ def main() -> None:
         print(line(f"{system}, {transport}", alike))
     print(line("all but VGG-16", [point for point in every if point.model != "vgg16"]))
     print(line("all", every))
+    print(line("all, by rate alone", [point for group in published for point in points(group, rate_alone=True)]))
 
 
 if __name__ == "__main__":

@@ -240,10 +240,10 @@ def predict(
     """Predict throughput on so many ``nodes``: ``harness predict``.
 
     Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker, or its
-    record) with the ``network`` (its line rate in bytes/s, or what ``harness kernel network`` has measured). ``ps`` are
-    numbers of parameter servers, by default the best one. ``fields`` are ``model``, ``batch_size``, ``image_size``,
-    ``devices_per_node``, ``transport``, ``device`` and the backend's own options; the first four and ``device`` are by
-    default those of the results.
+    record) with the ``network``: its line rate in bytes/s or such as ``"rdma:25Gbit/s"``, or what ``harness kernel
+    network`` has measured. ``ps`` are numbers of parameter servers, by default the best one. ``fields`` are ``model``,
+    ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device`` and the backend's own options; the first
+    four and ``device`` are by default those of the results.
 
     Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread),

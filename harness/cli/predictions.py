@@ -1,6 +1,5 @@
 """The scaling model: predict, fit and explain."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,19 +24,16 @@ PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size",
 # --- what is written in a way of its own ---
 
 
-def _rate(text: str) -> float:
-    """Bytes per second: 9.5GB/s, 25Gbit/s, 200 Mb/s. B is a byte, b and bit are a bit."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([kKMGT]?)(B|b|bit)(?:/s|ps)\s*", text)
-    if not match or float(match[1]) <= 0:
-        raise ValueError("must be a rate such as 9.5GB/s, 25Gbit/s or 200Mb/s")
-    thousands = " kMGT".index(match[2].replace("K", "k") or " ")
-    return float(match[1]) * 1000.0**thousands / (1 if match[3] == "B" else 8)
+def _link(text: str) -> object:
+    from harness.prediction import parameters
+
+    return parameters.link(text)
 
 
-def _or_records(read: Callable[[str], float], what: str) -> Callable[[str], float | str]:
+def _or_records(read: Callable[[str], object], what: str) -> Callable[[str], object]:
     """What ``read`` understands, or a source of records; ``workload`` says of which."""
 
-    def reading(text: str) -> float | str:
+    def reading(text: str) -> object:
         if Path(parted(text)[0]).exists():
             return source(text)
         try:
@@ -64,9 +60,9 @@ FORWARD_SHARE = option(
     "SHARE",
     click.FloatRange(0.05, 0.95),
 )
-NETWORK = "its line rate, such as 9.5GB/s, or what `harness kernel network` measured; with --single instead of results"
+NETWORK = "its line rate, such as 9.5GB/s or rdma:25Gbit/s, or what `harness kernel network` measured; with --single"
 SINGLE = ParsedText(_or_records(positive, "the record of a run on one worker"))
-LINE_OR_KERNELS = ParsedText(_or_records(_rate, "a folder with what `harness kernel network` has measured"))
+LINE_OR_KERNELS = ParsedText(_or_records(_link, "a folder with what `harness kernel network` has measured"))
 START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),

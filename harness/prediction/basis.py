@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +63,7 @@ class StartingPoint:
     """What a person says of where predictions start, beside results or in place of them.
 
     ``single`` is what one worker trains alone (img/s), or runs that say it; ``forward_share`` is that of its step.
-    ``network`` is its line rate (bytes/s), or results of kernels that were measured on it: more than a rate. While a second
+    ``network`` is one with a line rate, or results of kernels that were measured on it: more than a rate. While a second
     of an emulated device passes, ``dilation`` seconds of theirs do; None: as in the runs of ``single``.
     """
 
@@ -70,24 +71,29 @@ class StartingPoint:
     device: str = "auto"
     single: float | Sequence[Result] | None = None
     forward_share: float | None = None
-    network: float | Sequence[Result] | None = None
+    network: Network | Sequence[Result] | None = None
     dilation: float | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> StartingPoint:
-        """From options by name, in bytes/s; reads the records that stand in place of a number."""
+        """From options by name; reads the records that stand in place of a number. A rate is in bytes/s, or a text."""
 
-        def number_or_results(option: str) -> Any:
-            value = given.get(option)
+        def number_or_results(option: str, value: Any) -> Any:
             if value is None or isinstance(value, str | Path):
                 return value and load([value])
             return understood(f"--{option} {value}", value, positive)
 
-        network = _printed(given.get("network")) or number_or_results("network")
+        network = given.get("network")
+        if isinstance(network, str) and re.match(r"\s*(rdma:|sockets:)?[\d.]", network) and not Path(network).exists():
+            network = understood(f"--network {network}", network, parameters.link)
+        if not isinstance(network, Network):
+            network = _printed(network) or number_or_results("network", network)
+        if isinstance(network, float | int):
+            network = Network(line_rate_gb_s=network / 1e9)
         return cls(
             transport=given.get("transport"),
             device=given.get("device") or "auto",
-            single=number_or_results("single"),
+            single=number_or_results("single", given.get("single")),
             forward_share=given.get("forward_share"),
             network=kernels(network) if isinstance(network, list) else network,
         )
@@ -209,16 +215,18 @@ def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] |
     return basis(results, workload, start)
 
 
-def _from_little(workload: Workload, start: StartingPoint, network: float | Sequence[Result], single: Alone) -> Basis:
+def _from_little(workload: Workload, start: StartingPoint, network: Network | Sequence[Result], single: Alone) -> Basis:
     """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
     transport = start.transport or backends.backend(workload.backend).transports[0]
     forward_share = start.forward_share or parameters.forward_share(start.device.replace("auto", "cuda"))
     possible = structures(workload.has_servers, transport, workload.has_servers and workload.law(1).order_is_known)
     nominal: float | None
-    if not isinstance(network, Sequence):
-        known = Network(line_rate_gb_s=network / 1e9).quantities(transport, workload.has_servers)
-        nominal, nodes = network * parameters.PAYLOAD, 1
-        origin = f"line rate {network / 1e9:g} GB/s, as given"
+    if isinstance(network, Network):
+        known = network.quantities(transport, workload.has_servers)
+        line_rate_gb_s = network.line_rate_gb_s or 0.0
+        nominal, nodes = line_rate_gb_s * 1e9 * parameters.PAYLOAD, 1
+        by = "" if network.rdma is None else " by RDMA" if transport in network.rdma else " through sockets"
+        origin = f"line rate {line_rate_gb_s:g} GB/s{by}, as given"
         origin += "; nothing was measured on several nodes, so all else is assumed"
     else:
         dilation = single.dilation if start.dilation is None else start.dilation

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -82,11 +83,22 @@ class Quantity:
 
 
 # gRPC as users of 2017 reported it: 0.1 to 0.2 GB/s before August of that year, 0.8 GB/s after. Where a network's line rate
-# is known, toolkits reach a share of it. These shares are what the tables in results/reference say themselves, so they are
-# no independent knowledge there (benchmarks/zero_shot.py): gRPC 0.24 on both of Uber's networks and 0.26 on Daint; MPI
-# through host memory 0.3 to 0.7 of slower links, and no more than 2.4 GB/s on faster ones; NCCL 0.4 to 0.6.
-SHARE_OF_LINE = {"grpc": Prior(0.26, 1.6), "mpi": Prior(0.5, 1.5), "nccl": Prior(0.45, 1.4), "": Prior(0.5, 2.0)}
-HOST_MEMORY = {"mpi": 2.4e9}  # the most that a sum through host memory carries (bytes/s)
+# is known, toolkits reach a share of it, and MPI no more than some GB/s, for it sums and copies in host memory. By RDMA the
+# share is larger. Through sockets a core copies all that MPI sends and receives at the same time: osu_bw in one direction
+# moves 3.1 GB/s through sockets on links of Alps that carry 24. All other figures are what the tables in results/reference
+# say themselves, so they are no independent knowledge there (benchmarks/zero_shot.py). gRPC reaches 0.24 on both of Uber's
+# networks and 0.26 on Daint. MPI reaches 0.7 of 3.1 GB/s and 2.7 GB/s by RDMA, 1.3 GB/s through sockets. NCCL reaches 0.8
+# by RDMA, and 0.45 through sockets, as on Daint: it has no other way to Aries.
+SHARE_OF_LINE = {
+    ("grpc", None): (Prior(0.26, 1.6), math.inf),
+    ("mpi", True): (Prior(0.7, 1.3), 2.7e9),
+    ("mpi", False): (Prior(0.7, 1.5), 1.3e9),
+    ("mpi", None): (Prior(0.5, 1.5), 2.4e9),
+    ("nccl", True): (Prior(0.8, 1.3), math.inf),
+    ("nccl", False): (Prior(0.45, 1.4), math.inf),
+    ("nccl", None): (Prior(0.55, 1.5), math.inf),
+}  # by transport, and whether it is by RDMA (None: nobody knows): the share, and the most (bytes/s)
+OF_ANOTHER = (Prior(0.5, 2.0), math.inf)
 
 NODE_SENDS = "what one node sends, and at the same time receives, with this transport"
 THROUGHPUT = Quantity("throughput", "GB/s", 1e-9, NODE_SENDS, Prior(0.5e9, 4.5))
@@ -181,12 +193,14 @@ PAYLOAD = 8948 / 9014  # of a link's rate, in frames of 9000 bytes: without 20 o
 class Network:
     """What is known of a system's network, as in ``results/reference/networks.toml``.
 
-    ``line_rate_gb_s`` (GB/s) is what its own benchmark moves between two nodes.
+    ``line_rate_gb_s`` (GB/s) is what its own benchmark moves between two nodes. ``rdma`` are the transports that use RDMA
+    there, where all others go through sockets; None: nobody knows.
     """
 
     system: str = ""
     site: str = ""
     line_rate_gb_s: float | None = None
+    rdma: Sequence[str] | None = None
     switch_nodes: int = 1
     source: str = ""
 
@@ -194,13 +208,26 @@ class Network:
         """What is unknown of an exchange over ``transport``, each with what is known of it on this network."""
         throughput = THROUGHPUT
         if self.line_rate_gb_s is not None:
-            share = SHARE_OF_LINE.get(transport, SHARE_OF_LINE[""])
-            typical = min(share.typical * self.line_rate_gb_s * 1e9, HOST_MEMORY.get(transport, math.inf))
+            of_rdma = (transport, None if self.rdma is None else transport in self.rdma)
+            share, most = SHARE_OF_LINE.get(of_rdma) or SHARE_OF_LINE.get((transport, None), OF_ANOTHER)
+            typical = min(share.typical * self.line_rate_gb_s * 1e9, most)
             throughput = replace(throughput, prior=Prior(typical, share.factor))
         overhead = replace(OVERHEAD, prior=OVERHEADS.get(transport, OVERHEADS[""]))
         beside = replace(BESIDE, prior=BESIDES.get(transport, BESIDES[""]))
         of_servers = [REPLICA_OVERHEAD, TOKEN, CONTENTION, SERIAL] if servers else []
         return [throughput, overhead, MESSAGE, beside, *of_servers]
+
+
+def link(text: str) -> Network:
+    """A network of links that carry 9.5GB/s, 25Gbit/s or 200 Mb/s; ``rdma:25Gbit/s`` if transports use RDMA, and
+    ``sockets:25Gbit/s`` if they do not. B is a byte, b and bit are a bit. Raises ValueError.
+    """
+    match = re.fullmatch(r"\s*(?:(rdma|sockets):)?\s*(\d+(?:\.\d+)?|\.\d+)\s*([kKMGT]?)(B|b|bit)(?:/s|ps)\s*", text)
+    if not match or float(match[2]) <= 0:
+        raise ValueError("must be a rate such as 9.5GB/s, 25Gbit/s or rdma:200Gb/s")
+    rate = float(match[2]) * 1000.0 ** " kMGT".index(match[3].replace("K", "k") or " ") / (1 if match[4] == "B" else 8)
+    by = {None: None, "rdma": ("mpi", "nccl"), "sockets": ()}
+    return Network(line_rate_gb_s=rate / 1e9, rdma=by[match[1]])
 
 
 @cache

@@ -2,17 +2,23 @@
 
 import json
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import pytest
 
 import harness as harness_api
+from harness import results
 from harness.cli import main
 from harness.core.emulation import Kept
+from harness.prediction import observations
 from harness.records.measurement import Record
 from tests import made
 from tests.conftest import ROOT, Finished, Harness
+from tests.scripts import script
 from tests.wording import Case, cases
+
+zero_shot = script("benchmarks/zero_shot.py")
 
 DAINT = ("--site", "daint", "--model", "inception3")
 SERVERS = (*DAINT, "--backend", "parameter_server")
@@ -232,18 +238,25 @@ def test_where_nothing_waits_no_culprit_is_named(harness: Harness) -> None:
     assert "backward: network (" in slow[5]
 
 
-def test_what_was_published_lies_within_what_one_worker_and_a_line_rate_predict() -> None:
-    """Of the systems with a known line rate: nothing of them but a single worker's throughput is given away."""
-    within = []
-    for system, rate in (("reference:daint", 9.48e9), ("reference:p2.8xlarge", 1.25e9)):
-        published = harness_api.load(system)
-        known = published[(published["data"] == "synthetic") & (published["family"] == "parameter_servers")]
-        single = known.loc[known["workers"].idxmin(), "img_per_s"]
-        for run in known[known["workers"] > 1].itertuples():
-            size = {"nodes": run.nodes, "devices_per_node": run.devices_per_node, "ps": run.ps}
-            found = harness_api.predict(run.backend, **size, model=run.model, single=single, network=rate).iloc[0]
-            within.append(found.low <= run.img_per_s <= found.high)
-    assert len(within) > 10 and sum(within) >= 0.9 * len(within)
+@pytest.mark.parametrize(("rate_alone", "mean_error"), [(False, 0.06), (True, 0.10)])
+def test_what_was_published_lies_within_what_one_worker_and_a_link_predict(rate_alone: bool, mean_error: float) -> None:
+    """Nothing of a system but a single worker's throughput and its links is given away."""
+    groups, _ = observations.groups(results.load(["reference"]))
+    points = [point for group in groups for point in zero_shot.points(group, rate_alone)]
+    assert len(points) > 50 and fmean(point.inside for point in points) >= 0.85
+    assert fmean(abs(point.error) for point in points) <= mean_error
+    assert median(point.width for point in points) < 1.4
+
+
+def test_mpi_uses_less_of_a_link_through_sockets_than_by_rdma() -> None:
+    rates = {
+        network: harness_api.predict("horovod", nodes=16, model="vgg16", single=150.0, network=network)
+        .iloc[0]
+        .img_per_s
+        for network in ("rdma:40Gbit/s", "sockets:40Gbit/s", "40Gbit/s", 5e9)
+    }
+    assert rates["sockets:40Gbit/s"] < 0.6 * rates["rdma:40Gbit/s"]
+    assert rates["sockets:40Gbit/s"] < rates["40Gbit/s"] == rates[5e9] < rates["rdma:40Gbit/s"]
 
 
 # --- fit ------------------------------------------------------------------------------------------
