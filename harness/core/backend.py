@@ -231,7 +231,7 @@ def wrong_option(spec: RunSpec) -> str:
     except InvalidInput:
         return ""
     try:
-        options.model_validate({name: value for name, value in spec.options.items() if name in options.model_fields})
+        options.model_validate({name: spec.options[name] for name in spec.options.keys() & options.model_fields.keys()})
     except ValidationError as error:
         wrong = [each for each in mistakes(error) if each[0] in spec.options]
         return " ".join(("spec.options." + wrong[0][0], wrong[0][1])) if wrong else ""
