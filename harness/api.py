@@ -245,10 +245,10 @@ def predict(
     ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device`` and the backend's own options; the first
     four and ``device`` are by default those of the results.
 
-    Returns one row per size, without those on which ``ps`` servers have no place: ``nodes``, ``workers``, ``ps``,
+    Returns one row per size and number of servers: ``nodes``, ``workers``, ``ps``,
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread),
     ``efficiency``, relative to one worker, ``two_lines_s``, the step by the simplest law, and ``extrapolates``, which says
-    what is far beyond the measurements ("" if nothing is).
+    what is far beyond the measurements ("" if nothing is). ``attrs["left_out"]`` says which servers have no place.
     """
     sizes = understood(f"nodes={nodes!r}", nodes, numbers)
     counts = None if ps is None else understood(f"ps={ps!r}", ps, servers)
@@ -259,7 +259,9 @@ def predict(
     predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     columns += ["two_lines_s", "extrapolates"]
-    return pandas.DataFrame(predictions, columns=columns)
+    frame = pandas.DataFrame(predictions, columns=columns)
+    frame.attrs["left_out"] = forecast.without_place(what, sizes, counts)
+    return frame
 
 
 def _place(

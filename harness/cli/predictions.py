@@ -98,7 +98,7 @@ def predict(nodes: list[int], ps: list[int] | None, as_json: bool, **given: obje
     workload, basis = asked(lambda fields: spec_of(given, **fields), given, some_of)
     predictions = forecast.predictions(workload, basis, nodes, ps)
     tell = prediction.predictions_as_json if as_json else prediction.predictions
-    click.echo(tell(workload, basis, predictions))
+    click.echo(tell(workload, basis, predictions, forecast.without_place(workload, nodes, ps)))
 
 
 @click.command("fit", params=[FORWARD_SHARE])

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.core import backend as backends
 from harness.core.spec import MOST_WORKERS, RunSpec
-from harness.core.text import plural
+from harness.core.text import listed, plural
 from harness.core.validation import checked
 from harness.errors import InvalidInput
 from harness.prediction.fitting import Draws, middle
@@ -121,10 +121,20 @@ def check_sizes(workload: Workload, nodes: Sequence[int], ps: int | None = None)
         raise InvalidInput(f"--ps {ps}: {workload.backend} has no parameter servers")
     if ps < 1:
         raise InvalidInput(f"--ps {ps}: must be 1 or more")
-    if ps > (most := workload.most_servers(largest)):
-        raise InvalidInput(
-            f"--ps {ps}: at most {most}, by the places on {plural(largest, 'node')} and the pieces of {workload.model}"
-        )
+    if reasons := without_place(workload, [largest], [ps]):
+        raise InvalidInput(reasons[0])
+
+
+def without_place(workload: Workload, nodes: Sequence[int], counts: Sequence[int] | None) -> list[str]:
+    """Which of ``counts`` servers have no place on some of so many ``nodes``, or nothing to hold: a line for each size."""
+    reasons = []
+    for size in nodes if counts else ():
+        most = workload.most_servers(size)
+        if beyond := [ps for ps in counts or () if ps > most]:
+            named = listed(beyond if len(beyond) < 6 else [*beyond[:3], "…", beyond[-1]])
+            where = f"the places on {plural(size, 'node')} and the pieces of {workload.model}"
+            reasons.append(f"--ps {named}: at most {most}, by {where}")
+    return reasons
 
 
 def predictions(
@@ -132,7 +142,7 @@ def predictions(
 ) -> list[Prediction]:
     """Each size with each of ``counts`` servers that have a place on it; by default with the best number of them.
 
-    Raises InvalidInput for what ``check_sizes`` refuses.
+    ``without_place`` says which there are not. Raises InvalidInput for what ``check_sizes`` refuses.
     """
     check_sizes(workload, nodes, min(counts) if counts else None)
     if not counts:

@@ -259,6 +259,23 @@ def test_mpi_uses_less_of_a_link_through_sockets_than_by_rdma() -> None:
     assert rates["sockets:40Gbit/s"] < rates["40Gbit/s"] == rates[5e9] < rates["rdma:40Gbit/s"]
 
 
+def test_every_number_of_servers_that_was_asked_for_is_a_row_or_has_a_reason(harness: Harness) -> None:
+    asked = ("predict", *SERVERS, "--nodes", "64,128", "--ps", "32,128,192,256")
+    told = harness(*asked, "--json").succeeded().json
+    assert [(one["nodes"], one["ps"]) for one in told["predictions"]] == [(64, 32), (128, 32), (128, 128)]
+    reasons = [
+        "--ps 128, 192 and 256: at most 64, by the places on 64 nodes and the pieces of inception3",
+        "--ps 192 and 256: at most 128, by the places on 128 nodes and the pieces of inception3",
+    ]
+    assert told["left_out"] == reasons
+    assert all(reason in harness(*asked).succeeded().stdout for reason in reasons)
+    more = harness_api.predict("parameter_server", nodes=8, ps="1..64+1", site="daint", model="inception3")
+    assert len(more) == 8
+    assert more.attrs["left_out"] == [
+        "--ps 9, 10, 11, … and 64: at most 8, by the places on 8 nodes and the pieces of inception3"
+    ]
+
+
 # --- fit ------------------------------------------------------------------------------------------
 
 

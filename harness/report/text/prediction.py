@@ -17,8 +17,8 @@ Fitted = tuple[Fit, tuple[float, ...], HeldOut | None]  # with the errors of lea
 _ACCURACY = ("MAPE", "worst", "at", "two lines")
 
 
-def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
-    """A line for each size and number of servers, with what each was made from."""
+def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction], left_out: Sequence[str]) -> str:
+    """A line for each size and number of servers, with what each was made from, and why some are ``left_out``."""
     interval = f"{LEVEL:.0%} interval"
     rows = [
         {
@@ -39,7 +39,8 @@ def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -
     cells = ([row[heading] for heading in shown] for row in rows)
     title = f"{workload.backend}, {workload.model}, {plural(workload.batch_size, 'image')} per device and step"
     largest = max(sizes, key=lambda size: size.nodes)
-    return _with_basis(basis, largest, [title, "", table([shown, *cells], right=range(len(shown) - 1))])
+    reasons = ["", "left out", *(f"  {reason}" for reason in left_out)] if left_out else []
+    return _with_basis(basis, largest, [title, "", table([shown, *cells], right=range(len(shown) - 1)), *reasons])
 
 
 def _with_basis(basis: Basis, largest: Prediction, lines: Sequence[str]) -> str:
@@ -71,8 +72,13 @@ def _waits_for(prediction: Prediction, basis: Basis) -> str:
     return "nothing" if overhead < 0.02 * prediction.law_s else f"nothing; {seconds(overhead)} of overhead"
 
 
-def predictions_as_json(workload: Workload, basis: Basis, sizes: Sequence[Prediction]) -> str:
-    document = {"backend": workload.backend, "model": workload.model, "warning": basis.warning or None}
+def predictions_as_json(workload: Workload, basis: Basis, sizes: Sequence[Prediction], left_out: Sequence[str]) -> str:
+    document: dict[str, object] = {
+        "backend": workload.backend,
+        "model": workload.model,
+        "warning": basis.warning or None,
+    }
+    document["left_out"] = left_out
     return json_text(document | {"made_from": basis.made_from, "predictions": sizes})
 
 
