@@ -50,5 +50,6 @@ BACKEND = Backend(
     options=Caffe2Options,
     environment=environment,
     compiled_for=("openmpi",),
-    exchange=lambda spec: AllreduceExchange(buffer_bytes=0),  # every gradient by itself
+    # Every gradient by itself; a simple net runs its operators one after the other.
+    exchange=lambda spec: AllreduceExchange(buffer_bytes=0, overlapped=spec.options.get("net_type") != "simple"),
 )

@@ -88,11 +88,12 @@ class AllreduceExchange:
     """All workers sum their gradients, in buffers of at most ``buffer_bytes`` filled in the order of the backward pass.
 
     A buffer leaves when it is full, or, with ``waits="until_free"``, with whatever is in it as soon as the buffer before it
-    is done. A tensor that is larger than a buffer goes alone.
+    is done. A tensor that is larger than a buffer goes alone. If it is not ``overlapped``, nothing is computed meanwhile.
     """
 
     buffer_bytes: int
     waits: Literal["until_full", "until_free"] = "until_full"
+    overlapped: bool = True
 
 
 Exchange = ServerExchange | AllreduceExchange

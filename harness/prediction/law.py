@@ -278,7 +278,8 @@ class Law:
 
 def law(exchange: Exchange, profile: ModelProfile) -> Law:
     if isinstance(exchange, AllreduceExchange):
-        return _allreduce(exchange, profile)
+        summed = _allreduce(exchange, profile)
+        return summed if exchange.overlapped else summed.unhidden()
     positions = {name: number for number, name in enumerate(profile.names)}
     left = profile.left[[positions[piece.tensor] for piece in exchange.pieces]]
     bytes_ = np.array([piece.bytes for piece in exchange.pieces], float)

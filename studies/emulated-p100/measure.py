@@ -2,11 +2,12 @@
 
     .venv/bin/python studies/emulated-p100/measure.py [FILE ...] [-o DIR] [--only PATTERN] [--retry-failed] [--anew]
 
-A FILE is a study of `harness study` with one field more in its tables: ``links``, rates in GB/s of the device's time. Time
-is dilated and bytes may be scaled, so the cluster's links have to be slower by as much. Points that want the same become a
-study of their own, in DIR, named by the file and its links; the links are measured before and after it. Whatever is
-interrupted goes on where it was, and what is in results/experiments is taken as measured, unless --anew. What completed is
-kept in DIR/kept: records, without logs and without the names of this machine's folders, and which points they are.
+A FILE is a study of `harness study` with two fields more in its tables: ``links``, rates in GB/s of the device's time,
+and ``slow``, the share of it that the first node's link has. Time is dilated and bytes may be scaled, so the cluster's
+links have to be slower by as much. Points that want the same become a study of their own, in DIR, named by the file and
+its links. The links are measured before and after it. Whatever is interrupted goes on where it was, and what is in
+results/experiments is taken as measured, unless --anew. What completed is kept in DIR/kept: records, without logs and
+without the names of this machine's folders, and which points they are.
 """
 
 import argparse
@@ -29,19 +30,28 @@ from harness.worker.agent.seating import PLAN, SPEC
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXPERIMENTS = ROOT / "results" / "experiments"
-NAMES = ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets", "servers")
-FILES = [HERE / f"{name}.toml" for name in NAMES]
+# The files, by the folder of results/experiments that has their records.
+FOLDERS = {
+    "steady": ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets", "servers"),
+    "causes": ("causes", "search"),
+    "caffe2": ("caffe2",),
+}
+FILES = [HERE / f"{name}.toml" for names in FOLDERS.values() for name in names]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
 HARNESS = [sys.executable, "-m", "harness"]
 Table = dict[str, Any]
 
 
 class Links(NamedTuple):
-    """What points want of the cluster: links of so many GB/s in the device's time, and how time and bytes are scaled."""
+    """What points want of the cluster: links of so many GB/s in the device's time, and how time and bytes are scaled.
+
+    The link of the first node has the share ``slow`` of that rate.
+    """
 
     rate: float
     dilation: float
     bytes_scale: float
+    slow: float = 1.0
 
     @property
     def megabits(self) -> float:
@@ -50,7 +60,8 @@ class Links(NamedTuple):
 
     def __str__(self) -> str:
         scale = f"-scale-{self.bytes_scale:g}" if self.bytes_scale != 1 else ""
-        return f"links-{self.rate:g}-dilation-{self.dilation:g}{scale}"
+        slow = f"-slow-{self.slow:g}" if self.slow != 1 else ""
+        return f"links-{self.rate:g}-dilation-{self.dilation:g}{scale}{slow}"
 
 
 class Part(NamedTuple):
@@ -68,7 +79,11 @@ class Part(NamedTuple):
     @property
     def place(self) -> Path:
         """Where its records are kept."""
-        return Path("alone") if self.name.startswith("alone") else Path("steady", self.name)
+        if self.name.startswith("alone"):
+            return Path("alone")
+        return next(
+            Path(folder, self.name) for folder, names in FOLDERS.items() if self.name.partition("-links")[0] in names
+        )
 
     def toml(self) -> str:
         """Its study file. Strings, numbers and lists of them are the same in JSON."""
@@ -84,9 +99,9 @@ def parts(file: Path) -> Iterator[Part]:
     tables: dict[Links, list[Table]] = defaultdict(list)
     for table in study["matrix"]:
         own = study["common"] | table
-        rates = own.pop("links")
+        rates, slow = own.pop("links"), own.pop("slow", 1.0)
         for rate in rates if isinstance(rates, list) else [rates]:
-            tables[Links(rate, own["dilation"], own.get("bytes-scale", 1))].append(own)
+            tables[Links(rate, own["dilation"], own.get("bytes-scale", 1), slow)].append(own)
     for links, alike in tables.items():
         yield Part(f"{file.stem}-{links}", links, alike)
 
@@ -111,9 +126,12 @@ def measure(part: Part, state: str, output: Path, again: bool) -> int:
     file.write_text(part.toml())
     if call(*CLUSTER, "rate", *at, f"{links.megabits:.3f}mbit", *scales) or call(*CLUSTER, "check-links", *at):
         return 2
+    if links.slow != 1 and call(*CLUSTER, "rate", *at, f"{links.slow * links.megabits:.3f}mbit", "node1", *scales):
+        return 2
     where = ["--site", f"{state}/site.toml", "--output", str(output)]
     code = call(*HARNESS, "study", "run", str(file), *where, *["--retry-failed"] * again)
-    return 2 if call(*CLUSTER, "check-links", *at) else code
+    rate = call(*CLUSTER, "rate", *at, f"{links.megabits:.3f}mbit", *scales) if links.slow != 1 else 0
+    return 2 if rate or call(*CLUSTER, "check-links", *at) else code
 
 
 def take_up(kept: Path, folder: Path) -> None:
