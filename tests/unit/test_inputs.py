@@ -332,30 +332,13 @@ def test_an_index_of_shards_knows_where_every_record_is_and_survives_its_file(tm
     assert index.run(0, 3) == (expected[0][0], 12, 50 + 16 + 51 + 16 + 52)
 
 
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        (["wds/imagenet-train-000000.tar"], "tar files, such as imagenet-train-000000.tar: write their images into"),
-        (["x/train-00000-of-00002.gz"], "compressed files, such as train-00000-of-00002.gz: unpack them"),
-        (["x/imagenet2012-train.tfrecord-00000-of-00002"], "shards with other names"),
-        (["x/flowers_train_00000-of-00005.tfrecord"], "shards with other names"),
-        (["x/ilsvrc12_train_lmdb/data.mdb"], "files of an LMDB"),
-        (["x/train.rec", "x/train.idx"], "files of MXNet's RecordIO"),
-        (["x/train-00000.parquet"], "tables"),
-        (["x/train/cat/0.png"], "images that are not JPEG, such as"),
-        (["x/train/n01440764/images/0.JPEG"], "JPEGs that are in no folder of a class, or one too deep"),
-        (["x/ILSVRC/Data/CLS-LOC/train/n01440764/0.JPEG"], "a folder train/ in ILSVRC/Data/CLS-LOC: give "),
-        (["x/train/n1/0.JPEG", "x/train/n2.tar"], "train/n2.tar is not unpacked, beside a folder of n1"),
-    ],
-)
-def test_what_is_there_in_place_of_a_data_set_is_said_by_all_that_read_one(
-    tmp_path: Path, files: list[str], words: str
-) -> None:
+@cases
+def test_what_is_there_in_place_of_a_data_set_is_said_by_all_that_read_one(tmp_path: Path, case: Case) -> None:
+    files = case.words()
     touch(tmp_path, *files)
     for look in (partial(find, split="train"), partial(check.subject, classes=None, decode=False)):
-        with pytest.raises(DataError) as refused:
+        with case.raises(DataError, HERE=tmp_path):
             look(tmp_path / files[0].partition("/")[0])
-        assert words in str(refused.value)
 
 
 def test_an_empty_class_and_a_shard_without_images_are_refused(tmp_path: Path) -> None:

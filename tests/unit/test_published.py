@@ -92,14 +92,6 @@ def test_published_throughputs_scale_at_most_5_per_cent_better_than_ideally() ->
             assert efficiency <= (1.06 if row.data == "real" else 1.05), row
 
 
-def test_efficiencies_on_piz_daint_are_those_that_its_report_states() -> None:
-    """80 % on 64 nodes and 52 % on 128, of synthetic data with parameter servers: the question that harness is made for."""
-    frame = load("reference:internship report")
-    daint = frame[frame["system"].str.contains("Piz Daint") & (frame["data"] == "synthetic")].set_index("workers")
-    found = {n: scaling_efficiency(daint.img_per_s[n], n, daint.img_per_s[1], 1) for n in (64, 128)}
-    assert found == pytest.approx({64: 0.80, 128: 0.52}, abs=0.005)
-
-
 def test_the_list_of_references_counts_every_row(harness: Harness) -> None:
     listed = harness("list", "references", "--json").succeeded().json
     assert sum(group["rows"] for group in listed) == len(published.select())
@@ -262,25 +254,11 @@ def test_tables_that_a_spreadsheet_saved_are_read(tmp_path: Path) -> None:
     assert [row.note for row in published.read(path)] == ["two\r\nlines", ""]
 
 
-@pytest.mark.parametrize(
-    ("text", "img_per_s"),
-    [
-        ("system;backend;nodes;img_per_s\nMine;horovod;1;221,4\nMine;horovod;8;1.650,2\n", [221.4, 1650.2]),
-        ("system;backend;nodes;img_per_s\nMine;horovod;1;221,417\nMine;horovod;8;1.650\n", [221.417, 1650.0]),
-        ("system\tbackend\tnodes\timg_per_s\nMine\thorovod\t8\t1650.2\n", [1650.2]),
-        ("System,Backend,Nodes,Images/sec\nMine,horovod,8,1650.2\n", [1650.2]),
-        ("system,backend,nodes,img_per_s (img/s)\nMine,horovod,8,1650.2 img/s\n", [1650.2]),
-        ("system,backend,nodes,img_per_s,\nMine,horovod,8,1650.2,\n,,,,\n", [1650.2]),
-        (",system,backend,nodes,img_per_s\n0,Mine,horovod,8,1650.2\n", [1650.2]),
-        ('system,backend,nodes,img_per_s\nMine,horovod,"1,024","1,650.2"\n', [1650.2]),
-        ("\ufeffsystem,backend,nodes,ips\rMine,horovod,8,1.6502e3\r", [1650.2]),
-    ],
-)
-def test_numbers_and_columns_are_read_as_others_write_them(tmp_path: Path, text: str, img_per_s: list[float]) -> None:
-    (tmp_path / "own.csv").write_text(text, newline="", encoding="utf-8")
-    assert [each.img_per_s for each in results.load([tmp_path / "own.csv"])] == img_per_s
-    (tmp_path / "own.csv").write_text(text, newline="", encoding="utf-16")
-    assert [each.img_per_s for each in results.load([tmp_path / "own.csv"])] == img_per_s
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@cases
+def test_numbers_and_columns_are_read_as_others_write_them(tmp_path: Path, encoding: str, case: Case) -> None:
+    (tmp_path / "own.csv").write_text(case.text, newline="", encoding=encoding)
+    case.answered([each.img_per_s for each in results.load([tmp_path / "own.csv"])])
 
 
 def test_a_measurement_that_is_there_twice_counts_once_and_decides_nothing(tmp_path: Path, harness: Harness) -> None:

@@ -96,25 +96,11 @@ def test_every_built_in_profile_is_valid_and_has_its_page(folder: Path) -> None:
         assert names and all(name in page.read_text() for name in names)
 
 
-@pytest.mark.parametrize(
-    ("name", "target", "cores", "gpus", "access"),  # no profile holds a user's account
-    [
-        ("daint", "daint:gpu", 12, 1, ("--constraint=gpu", "--partition=normal")),
-        ("daint-gpu", "daint:gpu", 12, 1, ("--constraint=gpu", "--partition=normal")),
-        ("daint:mc", "daint:mc", 36, 0, ("--constraint=mc", "--partition=normal")),
-        ("daint-gpu:mc", "daint:mc", 36, 0, ("--constraint=mc", "--partition=normal")),
-        ("cori", "cori:knl", 68, 0, ("--constraint=knl,quad,cache", "--qos=regular")),
-        ("alps", "alps:normal", 288, 4, ("--partition=normal",)),
-        ("generic-slurm", "generic-slurm:default", None, 0, ()),
-        ("local", "local:default", None, 0, ()),
-        ("ec2", "ec2:default", None, 0, ()),
-    ],
-)
-def test_names_find_their_target(
-    folder: Path, name: str, target: str, cores: int | None, gpus: int, access: tuple[str, ...]
-) -> None:
-    found = site.find(name)
-    assert (found.name, found.cores_per_node, found.gpus_per_node, found.access) == (target, cores, gpus, access)
+@cases
+def test_names_find_their_target(folder: Path, case: Case) -> None:
+    """No profile holds a user's account."""
+    found = site.find(case.request)
+    case.answered(" ".join([found.name, f"cores={found.cores_per_node}", f"gpus={found.gpus_per_node}", *found.access]))
 
 
 # --- a target ----------------------------------------------------------------------------------------------------------
