@@ -23,7 +23,7 @@ from harness.worker.energy.counter import Counter
 from harness.worker.loop import Window, measure
 from harness.worker.trainer import Marks, Trainer
 from tests import made
-from tests.conftest import Harness
+from tests.conftest import ROOT, Harness
 from tests.wording import Case, cases
 
 RANGE_UJ = 262_143_328_850  # of a package, as machines have it
@@ -313,33 +313,6 @@ def test_boards_that_do_not_count_updates_are_believed(board: Board, tmp_path: P
     assert per_image(energy(read)) == 40 and read.counters[0].freshness is None
 
 
-NVML = r"""
-#include <stdlib.h>
-#include <stdio.h>
-#include <string.h>
-int nvmlInit_v2(void) { return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
-    *device = (void *)(size_t)(index + 1);
-    return index < 3 ? 0 : 6;
-}
-int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
-    *current = *pending = 1;
-    return device == (void *)3 ? 0 : 3;
-}
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    *device = (void *)2;
-    return strcmp(uuid, "GPU-second") ? 6 : 0;
-}
-int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
-    FILE *file = fopen(FILE_NAME, "r");
-    int found = file && fscanf(file, "%llu", millijoules) == 1;
-    if (file) fclose(file);
-    *millijoules *= (size_t)device;
-    return found ? 0 : 3;
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stand-in for libnvidia-ml.so.1 with three GPUs; the second counts twice what is in the file ``millijoules``.
@@ -347,10 +320,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     The third is divided.
     """
     folder = tmp_path_factory.mktemp("nvml")
-    (folder / "nvml.c").write_text(NVML)
     made = folder / "libnvidia-ml.so.1"
     name = f'-DFILE_NAME="{folder}/millijoules"'
-    subprocess.run(["gcc", "-shared", "-fPIC", name, "-o", made, folder / "nvml.c"], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", name, "-o", made, ROOT / "tests/programs/nvml.c"], check=True)
     return made
 
 

@@ -15,45 +15,7 @@ from harness.sites.file import Mistake, duration_s
 from tests.conftest import Harness
 from tests.wording import Case, cases
 
-MINE = """
-[[systems]]
-name = "mine"
-hostnames = ['login\\d+']
-modules_system = "lmod"
-modules = ["base"]
-env_vars = [["LEVEL", "system"], ["ONLY_SYSTEM", "1"]]
-prepare_cmds = ["echo system"]
-
-[[systems.partitions]]
-name = "gpu"
-scheduler = "slurm"
-launcher = "srun"
-access = ["--partition=gpu"]
-environs = ["tuned", "plain"]
-modules = ["cuda/12.4", {name = "base"}]
-env_vars = [["LEVEL", "partition"]]
-prepare_cmds = ["echo partition"]
-time_limit = "1h30m"
-resources = [{name = "gpu", options = ["--gres=gpu:{num_gpus_per_node}", "--exclusive"]}]
-processor = {num_cpus = 128, num_cpus_per_core = 2, num_cpus_per_socket = 64, num_sockets = 2}
-devices = [{type = "gpu", num_devices = 4}, {type = "nic", num_devices = 2}]
-extras = {address = "{host}-hsn0", output = "$HARNESS_TEST_SCRATCH/runs", port = 30000}
-
-[[systems.partitions]]
-name = "cpu"
-scheduler = "squeue"
-launcher = "srun"
-
-[[environments]]
-name = "tuned"
-modules = ["horovod"]
-env_vars = [["LEVEL", "environment"]]
-prepare_cmds = ["echo environment"]
-extras = {python = "~/envs/tuned", backends = ["horovod"]}
-
-[[environments]]
-name = "plain"
-"""
+MINE = Path(__file__).with_name("mine.toml").read_text()
 
 
 @pytest.fixture
