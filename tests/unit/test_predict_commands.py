@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 import harness as harness_api
-from harness.cli import main
 from harness.core.emulation import Kept
 from harness.records.measurement import Record
 from tests import made
-from tests.conftest import ROOT, Finished, Harness
+from tests.conftest import ROOT, Harness
 from tests.wording import Case, cases
 
 DAINT = ("--site", "daint", "--model", "inception3")
@@ -22,22 +21,6 @@ COLUMNS = (
     "source,system,framework,strategy,transport,model,batch_per_device,devices,devices_per_node,num_ps,data,"
     "img_per_s,stdev,note"
 )
-
-
-@pytest.fixture
-def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Harness:
-    """The command line in this process: there are many calls, and starting Python with pandas takes most of one."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> Finished:
-        monkeypatch.setattr("sys.argv", ["harness", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return Finished(int(ended.value.code or 0), said.out, said.err)
-
-    return run
 
 
 def strictly(text: str) -> Any:
@@ -97,9 +80,8 @@ def test_one_node_and_a_line_rate_are_enough_and_what_is_not_known_widens_the_in
     assert widths["fitted"] < 1.3 < 2 < widths["rate"] < widths["servers"]
     # What was measured on Daint is not outside what could be expected of its network.
     assert told["servers"]["predictions"][1]["low"] < 9219.7 < told["servers"]["predictions"][1]["high"]
-    assert any(
-        "nothing was measured on several nodes, so all else is assumed" in line for line in told["rate"]["made_from"]
-    )
+    assumed = "nothing was measured on several nodes, so all else is assumed"
+    assert any(assumed in line for line in told["rate"]["made_from"])
 
 
 def test_measurements_that_contradict_the_law_say_so_in_the_first_line(harness: Harness, tmp_path: Path) -> None:
@@ -210,9 +192,8 @@ def test_results_say_what_is_predicted_and_slow_rates_keep_their_digits(harness:
     predict = ("predict", "--from", "runs", "--backend", "pytorch", "--nodes")
     said = harness(*predict, "1,4").succeeded().stdout
     assert said.startswith("pytorch, pointwise, 1 image per device and step\n")
-    assert (
-        "as it was measured: --model pointwise --batch-size 1 --image-size 32 --devices-per-node 1 --device cpu" in said
-    )
+    shown_shape = "--model pointwise --batch-size 1 --image-size 32 --devices-per-node 1 --device cpu"
+    assert f"as it was measured: {shown_shape}" in said
     rows = [at(line) for line in said.splitlines()[4:6]]
     assert rows[0][2:4] == ["9.04", "100.0%"]  # no interval: of one worker nothing is predicted
     assert rows[0][-1] == "nothing"
@@ -318,11 +299,8 @@ def test_a_record_is_explained_with_the_runs_beside_it(harness: Harness, tmp_pat
     told = strictly(harness("explain", str(folder / eight.id), "--json").succeeded().stdout)
     assert told["measured_step_s"] == pytest.approx(8 * 64 / 402)
     assert told["binding"]["name"].startswith("PS ")
-    assert (
-        harness("explain", str(folder / one.id))
-        .succeeded()
-        .stdout.startswith("parameter_server, inception3, 1 node, 1 PS")
-    )
+    alone = harness("explain", str(folder / one.id)).succeeded().stdout
+    assert alone.startswith("parameter_server, inception3, 1 node, 1 PS")
 
 
 def test_a_record_alone_says_that_a_single_worker_is_missing(harness: Harness, tmp_path: Path) -> None:
@@ -419,10 +397,8 @@ def test_a_run_that_is_slower_than_its_node_and_its_network_explain_names_who_wa
     assert not found["inside"] and found["beyond"] == pytest.approx(0.65 / high - 1)
     assert found["late"] == [{"rank": 2, "host": "nid00002", "why": why}]
     said = harness("explain", str(tmp_path / record.id), *BEGUN).succeeded().stdout
-    assert (
-        f"outside, slower by {found['beyond']:.1%} than its node and its network explain\n  rank 2 on nid00002: "
-        in said
-    )
+    outside = f"outside, slower by {found['beyond']:.1%} than its node and its network explain"
+    assert f"{outside}\n  rank 2 on nid00002: " in said
 
 
 def test_a_run_that_is_faster_and_one_of_which_nobody_was_late_say_that(harness: Harness, tmp_path: Path) -> None:
