@@ -1,6 +1,5 @@
 """The image index, the order of images, crops, synthetic batches and the made image set, without a framework."""
 
-import io
 import math
 import os
 import pickle
@@ -21,6 +20,7 @@ from harness.worker.inputs.errors import BadImage, DataError
 from harness.worker.inputs.index import ImageIndex, ShardIndex, find, read, scan, write
 from harness.worker.inputs.order import GROUP, ReadingOrder, check_world, images_of, uniform
 from harness.worker.job import synthetic_batch
+from tests.shards import encoded
 from tests.wording import Case, cases
 
 
@@ -233,24 +233,20 @@ def test_crops_are_within_the_image_and_as_large_and_as_wide_as_they_may_be() ->
     assert 0.45 < flips.mean() < 0.55
 
 
-def encoded(width: int, height: int, **options: object) -> bytes:
-    stream = io.BytesIO()
-    Image.new(str(options.pop("mode", "RGB")), (width, height)).save(
-        stream, str(options.pop("format", "JPEG")), **options
-    )
-    return stream.getvalue()
+def blank(width: int, height: int, format: str = "JPEG", mode: str = "RGB", **options: object) -> bytes:
+    return encoded(Image.new(mode, (width, height)), format, **options)
 
 
 def test_an_image_tells_its_size() -> None:
     profile = bytes(3000)
     known = {
-        (500, 375): encoded(500, 375),
-        (65500, 1): encoded(65500, 1, progressive=True, comment=b"long " * 100),
-        (200, 300): encoded(200, 300, mode="CMYK", icc_profile=profile),
-        (20, 10): encoded(20, 10, icc_profile=profile, comment=bytes(2000)),
-        (33, 17): encoded(33, 17, mode="L", quality=30) + bytes(100),
-        (20, 30): b"\xff\xd8\xff" + encoded(20, 30)[2:],  # markers may be filled up
-        (40, 50): encoded(40, 50, format="PNG"),
+        (500, 375): blank(500, 375),
+        (65500, 1): blank(65500, 1, progressive=True, comment=b"long " * 100),
+        (200, 300): blank(200, 300, mode="CMYK", icc_profile=profile),
+        (20, 10): blank(20, 10, icc_profile=profile, comment=bytes(2000)),
+        (33, 17): blank(33, 17, mode="L", quality=30) + bytes(100),
+        (20, 30): b"\xff\xd8\xff" + blank(20, 30)[2:],  # markers may be filled up
+        (40, 50): blank(40, 50, format="PNG"),
     }
     assert [size_of(contents) for contents in known.values()] == list(known)
 
@@ -259,11 +255,11 @@ def test_an_image_tells_its_size() -> None:
     ("contents", "reason"),
     [
         (b"", "neither JPEG nor PNG"),
-        (encoded(20, 20, format="GIF"), "neither JPEG nor PNG"),
-        (encoded(20, 20, format="PNG")[:20], "neither JPEG nor PNG"),
-        (encoded(20, 20)[:-1], "truncated"),
-        (encoded(20, 20) + bytes(5000), "truncated"),
-        (encoded(20, 20)[:100] + b"\xff\xd9", "truncated"),
+        (blank(20, 20, format="GIF"), "neither JPEG nor PNG"),
+        (blank(20, 20, format="PNG")[:20], "neither JPEG nor PNG"),
+        (blank(20, 20)[:-1], "truncated"),
+        (blank(20, 20) + bytes(5000), "truncated"),
+        (blank(20, 20)[:100] + b"\xff\xd9", "truncated"),
         (b"\xff\xd8" + b"\xff\xe0\x00\x00" * 2000 + b"\xff\xd9", "truncated"),  # shorter than segments can be
         (b"\xff\xd8\xff\xe0\x00\x04no marker follows\xff\xd9", "truncated"),
     ],

@@ -23,6 +23,7 @@ from harness.results.result import of_training
 from tests import made
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, SERVERS, listed, run
+from tests.unit.test_progress import Terminal
 
 
 def cells(text: str) -> list[list[str]]:
@@ -169,11 +170,6 @@ def test_on_a_terminal_the_table_fits_and_says_what_it_has_no_room_for(
     lines = text.split("\n\n")[1].splitlines()
     assert max(map(len, lines)) <= width
     assert "2000.00" in text and ("no room for" in text) == ("reason" not in text.split("─")[0])
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_formats_hold_the_same_table(harness: Harness) -> None:
