@@ -32,9 +32,7 @@ def test_every_rank_meets_every_other_one_once_and_one_at_a_time(ranks: int) -> 
     met = [partners(rank, ranks) for rank in range(ranks)]
     assert {len(each) for each in met} == {ranks - 1 + ranks % 2}
     for rank, each in enumerate(met):
-        assert sorted(other for other in each if other is not None) == [
-            other for other in range(ranks) if other != rank
-        ]
+        assert sorted([rank, *(other for other in each if other is not None)]) == list(range(ranks))
     for round_ in zip(*met, strict=True):
         assert all(partner is None or round_[partner] == rank for rank, partner in enumerate(round_))
 
@@ -141,9 +139,8 @@ def test_two_groups_of_nodes_that_are_nearer_to_each_other_are_notslow_nodes() -
 def test_rates_that_differ_much_anyhow_name_nobody() -> None:
     spread = [1.0, 1.5, 0.6, 1.3, 0.8, 1.2, 0.7, 0.9]
     assert slow_nodes("computes", NODES, spread) == []
-    assert named(slow_nodes("computes", NODES, [1.0, 1.02, 0.99, 0.5, 1.01, 1.0, 0.98, 1.0])) == [
-        ("computes", "n3", "")
-    ]
+    rates = [1.0, 1.02, 0.99, 0.5, 1.01, 1.0, 0.98, 1.0]
+    assert named(slow_nodes("computes", NODES, rates)) == [("computes", "n3", "")]
 
 
 def spec(nodes: int) -> RunSpec:

@@ -59,9 +59,8 @@ def test_a_record_that_cannot_be_looked_at_is_named_too(runs: Path) -> None:
 def test_progress_is_told_for_each_record_of_a_source(runs: Path) -> None:
     calls: list[tuple[int, int]] = []
     loaded = results.load([runs], lambda done, of: calls.append((done, of)))
-    assert calls == [(1, 3), (2, 3), (3, 3)] and {each.source for each in loaded} == {
-        str(file) for file in runs.glob("*/record.json")
-    }
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    assert {each.source for each in loaded} == {str(file) for file in runs.glob("*/record.json")}
 
 
 @pytest.mark.parametrize(
