@@ -31,13 +31,13 @@ WINDOW_S = 10.0
 IMAGES = 100
 
 
-def zone(root: Path, name: str, called: str, microjoules: int, limit_w: int = 250) -> Path:
+def zone(root: Path, name: str, called: str, microjoules: int) -> Path:
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "name").write_text(f"{called}\n")
     (folder / "energy_uj").write_text(f"{microjoules}\n")
     (folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-    (folder / "constraint_0_power_limit_uw").write_text(f"{limit_w * 10**6}\n")
+    (folder / "constraint_0_power_limit_uw").write_text(f"{250 * 10**6}\n")
     return folder
 
 
@@ -118,9 +118,9 @@ def test_joules_are_those_of_packages_and_memory(tree: Path) -> None:
     assert not found.notes
 
 
-def test_a_limit_of_zero_watts_is_none(tree: Path) -> None:
-    """As memory that cannot be limited has it."""
-    (tree / "intel-rapl:0:1/constraint_0_power_limit_uw").write_text("0\n")
+@pytest.mark.parametrize("limit_w", [0, 4095])  # as memory that cannot be limited has it, and more than any part takes
+def test_a_limit_that_is_none_is_not_believed(tree: Path, limit_w: int) -> None:
+    (tree / "intel-rapl:0:1/constraint_0_power_limit_uw").write_text(f"{limit_w * 10**6}\n")
     assert {counter.name: counter.most_w for counter in powercap.find(tree)}["package-0/dram"] == powercap.MOST_W
     assert per_image(energy(used(tree, 500))) == pytest.approx(6.0)
 
@@ -136,12 +136,6 @@ def test_a_counter_that_may_have_wrapped_twice_has_no_number(tree: Path) -> None
     assert energy(used(tree, 500, interval_s=long_s - 2), window_s=long_s - 2).joules_per_image
     found = energy(used(tree, 500, interval_s=long_s), window_s=long_s)
     assert found.joules_per_image is None and "more than once: 262143 J are 250 W in 1049 s" in found.notes[0]
-
-
-def test_a_limit_that_is_none_is_not_believed(tmp_path: Path) -> None:
-    zone(tmp_path, "intel-rapl:0", "package-0", 1, limit_w=4095)
-    (counter,) = powercap.find(tmp_path)
-    assert counter.most_w == powercap.MOST_W
 
 
 def test_without_rights_there_is_no_number_but_a_reason_said_once(tree: Path) -> None:

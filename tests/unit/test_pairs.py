@@ -15,13 +15,13 @@ from harness.analysis.slow import pairs as compared
 from harness.analysis.slow import slow_links, slow_nodes
 from harness.core.spec import RunSpec
 from harness.kernels.pairs import flop, partners
-from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
+from harness.records.kernel import KernelRank, KernelRecord, judge
 from harness.records.pairs import Slow
-from harness.records.record import seen_by
 from harness.report.text import kernels as texts
 from harness.report.text.pairs import findings
 from harness.worker.arithmetic import Arithmetic
 from harness.worker.fabric import Fabric
+from tests.unit.test_kernels import recorded
 
 STEPS, SIZE = 3, 1 << 20
 Rate = Callable[[int, int], float]
@@ -173,16 +173,9 @@ def record(
         return KernelRank(rank=number, host=hosts(node), sizes=[times], evidence=evidence)
 
     of = spec(nodes).model_copy(update={"devices_per_node": per_node})
-    ranks = [rank(number) for number in range(count)]
-    moments = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:01:00+00:00"}
-    repeats = [KernelRepeat(number=1, ranks=ranks, checks=judge(of, ranks, count), **moments)]
     seats = [{"role": "worker", "rank": each, "node": each // per_node, "devices": 1} for each in range(count)]
-    return KernelRecord(
-        **{"schema": "harness.kernel/1", "id": "one", "status": "completed", "reason": None, "spec": of},
-        **{"plan": {"world_size": count, "processes": seats}, "expected_updates": 0},
-        **{"machine": {}, "software": {}, "variables": {}, "harness": {}, **moments},
-        **{"repeats": repeats, "seen": seen_by(ranks), "derived": derive(of, repeats, 0)},
-    )
+    ranks = [rank(number) for number in range(count)]
+    return recorded(of, [ranks], plan={"world_size": count, "processes": seats})
 
 
 def test_a_rate_is_that_of_the_fastest_step() -> None:
