@@ -214,6 +214,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def shelf(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test keeps baselines. There is no folder yet."""
+    monkeypatch.setenv("HARNESS_BASELINES", str(tmp_path / "baselines"))
+    return tmp_path / "baselines"
+
+
+@pytest.fixture
 def images(tmp_path: Path) -> Path:
     """Sixteen JPEGs in ImageNet's layout."""
     make.make(tmp_path / "images", 16, 2, (64, 48), seed=1)

@@ -19,6 +19,7 @@ from harness.core.emulation import Kept
 from harness.core.spec import RunSpec
 from harness.records import measurement as records
 from harness.records.energy import CounterReading, RankEnergy
+from harness.records.kernel import KernelRecord
 from harness.records.measurement import Rank, Record, Repeat, judge
 from harness.records.record import RAW, merged, sealed
 
@@ -111,7 +112,7 @@ def read(joules: float, window_s: float) -> RankEnergy:
     )
 
 
-def save(folder: Path, made: Iterable[Record]) -> Path:
+def save(folder: Path, made: Iterable[Record | KernelRecord]) -> Path:
     """Write records as runs do, each in a folder of its own below ``folder``, which is returned."""
     for one in made:
         (folder / one.id).mkdir(parents=True)

@@ -1,8 +1,7 @@
 """`harness baseline`: records kept under a name, whole or not at all."""
 
 import shutil
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from harness import results
 from harness.errors import InvalidInput
 from harness.results import baselines
 from tests import made
-from tests.conftest import Finished, Harness, run_harness
+from tests.conftest import Harness
 
 
 def save(name: str, sources: Sequence[str], replace: bool = False) -> baselines.Baseline:
@@ -19,49 +18,33 @@ def save(name: str, sources: Sequence[str], replace: bool = False) -> baselines.
     return baselines.save(name, results.load(sources), sources, replace=replace)
 
 
-@pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where baselines are kept in this test."""
-    monkeypatch.setenv("HARNESS_BASELINES", str(tmp_path / "baselines"))
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "baselines"
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Finished]:
-    """`harness` with a cache and baselines of its own."""
-    return partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache", HARNESS_BASELINES=f"{tmp_path}/baselines")
-
-
-def test_a_baseline_is_saved_shown_and_compared_with(run: Callable[..., Finished], tmp_path: Path) -> None:
+def test_a_baseline_is_saved_shown_and_compared_with(shelf: Path, harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record(nodes=1), made.record(nodes=2), made.record(nodes=4, status="failed")])
-    saved = run("baseline", "save", "v1", "runs", "--note", "before the upgrade").succeeded()
-    assert saved.stdout == f"baseline v1: 2 records; 1 without a number left out\n{tmp_path}/baselines/v1\n"
-    (listed,) = run("baseline", "list", "--json").succeeded().json
+    saved = harness("baseline", "save", "v1", "runs", "--note", "before the upgrade").succeeded()
+    assert saved.stdout == f"baseline v1: 2 records; 1 without a number left out\n{shelf}/v1\n"
+    (listed,) = harness("baseline", "list", "--json").succeeded().json
     assert (listed["name"], listed["records"], listed["note"]) == ("v1", 2, "before the upgrade")
-    assert "scaling efficiency" in run("table", "v1").succeeded().stdout
+    assert "scaling efficiency" in harness("table", "v1").succeeded().stdout
     made.save(tmp_path / "runs", [made.record(nodes=1, day=1)])
-    compared = run("regression", "v1", "runs").succeeded().stdout
+    compared = harness("regression", "v1", "runs").succeeded().stdout
     assert "2 runs of NEW are also in OLD, and count there only" in compared
-    shutil.rmtree(tmp_path / "baselines" / "v1")
-    assert run("baseline", "list").stdout == f"no baselines in {tmp_path}/baselines\n"
+    shutil.rmtree(shelf / "v1")
+    assert harness("baseline", "list").stdout == f"no baselines in {shelf}\n"
 
 
-def test_a_file_in_the_place_of_their_folder_is_not_a_folder_without_any(
-    run: Callable[..., Finished], tmp_path: Path
-) -> None:
-    (tmp_path / "baselines").touch()
-    done = run("baseline", "list")
+def test_a_file_in_the_place_of_their_folder_is_not_a_folder_without_any(shelf: Path, harness: Harness) -> None:
+    shelf.touch()
+    done = harness("baseline", "list")
     assert (done.code, done.stdout) == (2, "")
-    assert done.stderr == f"harness: {tmp_path}/baselines is not a folder; $HARNESS_BASELINES names another one\n"
+    assert done.stderr == f"harness: {shelf} is not a folder; $HARNESS_BASELINES names another one\n"
 
 
-def test_a_path_is_stronger_than_a_baseline_of_that_name(run: Callable[..., Finished], tmp_path: Path) -> None:
+def test_a_path_is_stronger_than_a_baseline_of_that_name(shelf: Path, harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record(img_per_s=[50.0, 51.0])])
-    run("baseline", "save", "v1", "runs").succeeded()
+    harness("baseline", "save", "v1", "runs").succeeded()
     made.save(tmp_path / "v1", [made.record(img_per_s=[100.0, 101.0])])
     made.save(tmp_path / "new", [made.record(img_per_s=[100.0, 101.0], day=1)])
-    assert run("regression", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["rate"] > 100
+    assert harness("regression", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["rate"] > 100
 
 
 def test_records_are_kept_as_they_were(shelf: Path, tmp_path: Path) -> None:

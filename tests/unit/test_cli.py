@@ -12,6 +12,7 @@ from click.shell_completion import ShellComplete
 
 from harness.cli import ALL, cli, main
 from tests.conftest import Harness, cpu_s, run_harness
+from tests.wording import Case, cases
 
 # In place of seconds, which differ from machine to machine: so many times what Python takes to load the two libraries
 # that no command does without.
@@ -147,24 +148,9 @@ def test_every_command_is_where_the_table_says(name: str) -> None:
     assert isinstance(cli.get_command(click.Context(cli), name), click.Command)
 
 
-def test_a_wrong_option_points_to_the_help_of_its_command(harness: Harness) -> None:
-    done = harness("run", "--nods", "3")
-    assert done.code == 2 and done.stderr.endswith("(see `harness run --help`)\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["rum"], "harness: there is no command 'rum'; did you mean run? (see `harness --help`)\n"),
-        (["xyz"], "harness: there is no command 'xyz' (see `harness --help`)\n"),
-        (["run", "--nodes"], "harness: Option '--nodes' requires an argument. (see `harness run --help`)\n"),
-        (["study", "run"], "harness: Missing argument 'FILE'. (see `harness study run --help`)\n"),
-        (["study", "run", "a", "b"], "(see `harness study run --help`)\n"),
-    ],
-)
-def test_a_mistake_points_to_the_help_of_its_own_command(refused: Harness, arguments: list[str], said: str) -> None:
-    done = refused(*arguments)
-    assert done.code == 2 and done.stderr.endswith(said)
+@cases
+def test_a_mistake_points_to_the_help_of_its_own_command(refused: Harness, case: Case) -> None:
+    case.refused(refused(*case.words()))
 
 
 @pytest.mark.parametrize("command", ["train", "kernel", "launch"])
@@ -190,33 +176,12 @@ def test_harness_alone_prints_its_sections(capsys: pytest.CaptureFixture[str], m
         assert all(f"\n{text}" in out for text in shown) and "\x1b" not in out
 
 
-@pytest.mark.parametrize(
-    ("line", "completed"),
-    [
-        ("harness re", ["report", "regression"]),
-        ("harness study sta", ["status"]),
-        ("harness run --backend p", ["parameter_server", "parameter_server_strategy", "pytorch"]),
-        ("harness run --backend multi-w", ["multi_worker_mirrored"]),
-        ("harness predict --backend hor", ["horovod"]),
-        ("harness run --model resnet", ["resnet101", "resnet152", "resnet50"]),
-        ("harness run --site daint", ["daint", "daint:gpu", "daint:mc"]),
-        ("harness site show daint:m", ["daint:mc"]),
-        (
-            "harness run --device ",
-            ["auto", "cpu", "cuda", "emulated:a100", "emulated:h100", "emulated:k80", "emulated:knl", "emulated:p100"],
-        ),
-        ("harness run --transport ", ["gloo", "grpc", "mpi", "nccl"]),
-        ("harness run --backend pytorch,hor", ["pytorch,horovod"]),
-        ("harness env build pa", ["parameter_server", "parameter_server_strategy"]),
-        ("harness train --no-w", ["--no-wait"]),
-    ],
-)
-def test_a_shell_completes_what_one_may_type(
-    line: str, completed: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    *before, last = line.split(" ")[1:]
+@cases
+def test_a_shell_completes_what_one_may_type(capsys: pytest.CaptureFixture[str], case: Case) -> None:
+    *before, last = case.request.split(" ")[1:]
     items = ShellComplete(cli, {}, "harness", "_HARNESS_COMPLETE").get_completions(before, last)
-    assert ([item.value for item in items], {item.type for item in items}) == (completed, {"plain"})
+    assert {item.type for item in items} == {"plain"}
+    case.answered(" ".join(item.value for item in items))
     assert capsys.readouterr() == ("", ""), "a hint would be in the middle of the line that is typed"
 
 

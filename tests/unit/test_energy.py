@@ -23,7 +23,7 @@ from harness.worker.energy.counter import Counter
 from harness.worker.loop import Window, measure
 from harness.worker.trainer import Marks, Trainer
 from tests import made
-from tests.conftest import Harness
+from tests.conftest import ROOT, Harness
 from tests.wording import Case, cases
 
 RANGE_UJ = 262_143_328_850  # of a package, as machines have it
@@ -31,13 +31,13 @@ WINDOW_S = 10.0
 IMAGES = 100
 
 
-def zone(root: Path, name: str, called: str, microjoules: int, limit_w: int = 250) -> Path:
+def zone(root: Path, name: str, called: str, microjoules: int) -> Path:
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "name").write_text(f"{called}\n")
     (folder / "energy_uj").write_text(f"{microjoules}\n")
     (folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-    (folder / "constraint_0_power_limit_uw").write_text(f"{limit_w * 10**6}\n")
+    (folder / "constraint_0_power_limit_uw").write_text(f"{250 * 10**6}\n")
     return folder
 
 
@@ -118,9 +118,9 @@ def test_joules_are_those_of_packages_and_memory(tree: Path) -> None:
     assert not found.notes
 
 
-def test_a_limit_of_zero_watts_is_none(tree: Path) -> None:
-    """As memory that cannot be limited has it."""
-    (tree / "intel-rapl:0:1/constraint_0_power_limit_uw").write_text("0\n")
+@pytest.mark.parametrize("limit_w", [0, 4095])  # as memory that cannot be limited has it, and more than any part takes
+def test_a_limit_that_is_none_is_not_believed(tree: Path, limit_w: int) -> None:
+    (tree / "intel-rapl:0:1/constraint_0_power_limit_uw").write_text(f"{limit_w * 10**6}\n")
     assert {counter.name: counter.most_w for counter in powercap.find(tree)}["package-0/dram"] == powercap.MOST_W
     assert per_image(energy(used(tree, 500))) == pytest.approx(6.0)
 
@@ -136,12 +136,6 @@ def test_a_counter_that_may_have_wrapped_twice_has_no_number(tree: Path) -> None
     assert energy(used(tree, 500, interval_s=long_s - 2), window_s=long_s - 2).joules_per_image
     found = energy(used(tree, 500, interval_s=long_s), window_s=long_s)
     assert found.joules_per_image is None and "more than once: 262143 J are 250 W in 1049 s" in found.notes[0]
-
-
-def test_a_limit_that_is_none_is_not_believed(tmp_path: Path) -> None:
-    zone(tmp_path, "intel-rapl:0", "package-0", 1, limit_w=4095)
-    (counter,) = powercap.find(tmp_path)
-    assert counter.most_w == powercap.MOST_W
 
 
 def test_without_rights_there_is_no_number_but_a_reason_said_once(tree: Path) -> None:
@@ -313,33 +307,6 @@ def test_boards_that_do_not_count_updates_are_believed(board: Board, tmp_path: P
     assert per_image(energy(read)) == 40 and read.counters[0].freshness is None
 
 
-NVML = r"""
-#include <stdlib.h>
-#include <stdio.h>
-#include <string.h>
-int nvmlInit_v2(void) { return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
-    *device = (void *)(size_t)(index + 1);
-    return index < 3 ? 0 : 6;
-}
-int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
-    *current = *pending = 1;
-    return device == (void *)3 ? 0 : 3;
-}
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    *device = (void *)2;
-    return strcmp(uuid, "GPU-second") ? 6 : 0;
-}
-int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
-    FILE *file = fopen(FILE_NAME, "r");
-    int found = file && fscanf(file, "%llu", millijoules) == 1;
-    if (file) fclose(file);
-    *millijoules *= (size_t)device;
-    return found ? 0 : 3;
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stand-in for libnvidia-ml.so.1 with three GPUs; the second counts twice what is in the file ``millijoules``.
@@ -347,10 +314,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     The third is divided.
     """
     folder = tmp_path_factory.mktemp("nvml")
-    (folder / "nvml.c").write_text(NVML)
     made = folder / "libnvidia-ml.so.1"
     name = f'-DFILE_NAME="{folder}/millijoules"'
-    subprocess.run(["gcc", "-shared", "-fPIC", name, "-o", made, folder / "nvml.c"], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", name, "-o", made, ROOT / "tests/programs/nvml.c"], check=True)
     return made
 
 

@@ -119,10 +119,8 @@ def test_ready_environment_is_reused_at_once(ready: EnvironmentSpec, clock: Cloc
 def test_site_packages_on_the_pythonpath_do_not_count_as_installed(
     tiny: EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "site" / "six-1.17.0.dist-info").mkdir(parents=True)
-    (tmp_path / "site" / "six-1.17.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: six\nVersion: 1.17.0\n"
-    )
+    (about := tmp_path / "site" / "six-1.17.0.dist-info").mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: six\nVersion: 1.17.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=":")
     folder = build(tiny, print)
     assert list(folder.glob("lib/*/site-packages/six.py"))
@@ -131,10 +129,8 @@ def test_site_packages_on_the_pythonpath_do_not_count_as_installed(
 def test_of_two_concurrent_builders_one_installs_and_the_other_waits(tiny: EnvironmentSpec) -> None:
     outputs = [process.communicate()[0] for process in [builder(tiny), builder(tiny)]]
     assert environments.status(tiny) == "ready"
-    assert sorted(("Installing collected" in out, "waiting: another process" in out) for out in outputs) == [
-        (False, True),
-        (True, False),
-    ]
+    did = [("Installing collected" in out, "waiting: another process" in out) for out in outputs]
+    assert sorted(did) == [(False, True), (True, False)]
 
 
 @pytest.mark.slow
@@ -233,12 +229,8 @@ def test_unreachable_index_is_named_as_the_reason(tmp_path: Path, monkeypatch: p
 @pytest.mark.slow
 def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(tiny: EnvironmentSpec) -> None:
     def compile_nothing(folder: Path, run: Run) -> None:
-        run(
-            folder / "bin" / "python",
-            "-c",
-            "import os, six; raise SystemExit(os.environ['WISH'])",
-            env={"WISH": "no MPI"},
-        )
+        code = "import os, six; raise SystemExit(os.environ['WISH'])"
+        run(folder / "bin" / "python", "-c", code, env={"WISH": "no MPI"})
 
     spec = replace(tiny, post_build=compile_nothing)
     assert environments.path(spec) != environments.path(tiny)
@@ -465,11 +457,9 @@ def backend(name, python):
 def announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backends of another package: ``same`` wants a Python of harness's version, ``old`` one that nobody has."""
     site = tmp_path / "site"
-    (site / "announced-1.dist-info").mkdir(parents=True)
-    (site / "announced-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: announced\nVersion: 1\n")
-    (site / "announced-1.dist-info" / "entry_points.txt").write_text(
-        "[harness.backends]\nsame = announced:same\nold = announced:old\n"
-    )
+    (about := site / "announced-1.dist-info").mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: announced\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[harness.backends]\nsame = announced:same\nold = announced:old\n")
     (site / "announced.py").write_text(f"{ANNOUNCED}\nsame = backend('same', '{OWN}')\nold = backend('old', '3.99')\n")
     (site / "requirements.txt").touch()
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)

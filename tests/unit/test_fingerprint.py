@@ -17,6 +17,7 @@ from harness.report.text import regression as report
 from tests import made
 from tests.conftest import run_in_process
 from tests.unit.test_regression import compared
+from tests.wording import Case, cases
 
 TOLERANCE = allowed("fp32", "cpu")
 USUAL = (7.0, 6.5, 6.25, 6.125, 6.0)
@@ -99,9 +100,8 @@ def test_a_record_keeps_its_fingerprint(tmp_path: Path) -> None:
     assert record.derived and record.derived.fingerprint
     assert record.derived.fingerprint.outcomes[0].losses == USUAL
     file = record.write(tmp_path)
-    assert (
-        measurement.Record.read(file, figures=True).derived == measurement.Record.read(file).derived == record.derived
-    )
+    for figures in (False, True):
+        assert measurement.Record.read(file, figures=figures).derived == record.derived
     assert verified(str(file))[0] == ""
 
 
@@ -168,16 +168,13 @@ def found(old: Record, new: Record) -> tuple[str, str]:
 
 def test_other_losses_on_the_same_software_are_not_of_the_same_work() -> None:
     old, new = ran(USUAL, USUAL), ran(OTHER, OTHER, day=1)
-    text = (
-        "same software, other losses: from step 3 on, 6.25 against 6.35; results of these two are not of the same work"
-    )
+    text = "same software, other losses: from step 3 on, 6.25 against 6.35; "
+    text += "results of these two are not of the same work"
     assert found(old, new) == ("other work", text)
     comparison = compared([old], [new])
-    first, *_ = report.terminal(comparison, "a", "b").splitlines()
-    assert first.endswith("; NOT THE SAME WORK in 1 measurement")
-    assert f"other work: pytorch torch gloo inception3 1 node: {text}" in " ".join(
-        report.terminal(comparison, "a", "b").split()
-    )
+    shown = report.terminal(comparison, "a", "b")
+    assert shown.splitlines()[0].endswith("; NOT THE SAME WORK in 1 measurement")
+    assert f"other work: pytorch torch gloo inception3 1 node: {text}" in " ".join(shown.split())
     for written in (report.junit(comparison, "a", "b"), report.markdown(comparison, "a", "b")):
         assert "from step 3 on, 6.25 against 6.35" in written
     assert '"answer": "other work"' in report.as_json(comparison, "a", "b")
@@ -205,24 +202,10 @@ def test_another_harness_is_not_other_software_because_it_promises_the_same_work
     assert found(ran(USUAL, USUAL), newer)[0] == "other work"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ({"gradients": "gloo on eth0"}, {"gradients": "gloo on ib0; gloo on lo"}, True),
-        ({"gradients": "grpc to 10.0.0.1:7, 10.0.0.2:7"}, {"gradients": "grpc to 10.0.0.9:7"}, True),
-        ({"gradients": "nccl 2.20.5"}, {"gradients": "nccl 2.21.5"}, False),
-        ({"machine cpu": "A"}, {"machine cpu": "B"}, False),
-        ({"machine gpu driver": "550"}, {"machine gpu driver": "560"}, False),
-        ({"machine kernel": "5"}, {"machine kernel": "6"}, True),
-        ({"package harness": "1"}, {"package harness": "2"}, True),
-        ({"variable MKL_CBWR": "AVX2"}, {}, False),
-        ({"variable TF_CONFIG": "{1}"}, {"variable TF_CONFIG": "{2}"}, True),
-        ({"variable NCCL_SOCKET_IFNAME": "ib0"}, {}, True),
-        ({"nodes": "a"}, {"nodes": "b"}, True),
-    ],
-)
-def test_software_is_what_may_change_arithmetic(one: dict[str, str], other: dict[str, str], same: bool) -> None:
-    assert (work.software(one) == work.software(other)) == same
+@cases
+def test_software_is_what_may_change_arithmetic(case: Case) -> None:
+    before, after = map(work.software, eval(case.request))
+    case.answered("the same" if before == after else "another")
 
 
 def test_a_new_run_is_compared_with_the_last_old_one_on_its_software() -> None:
@@ -241,25 +224,20 @@ def test_a_repeat_unlike_its_siblings_is_said_of_the_run_and_by_a_comparison() -
     assert answer == "other work" and text.startswith(f"{odd.id}: other work in repeat 3 than in repeats 1 and 2")
 
 
-def test_history_says_when_the_work_and_when_the_software_became_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARNESS_CACHE", f"{tmp_path}/cache")
+@pytest.mark.usefixtures("cache")
+def test_history_says_when_the_work_and_when_the_software_became_another_one(tmp_path: Path) -> None:
     newer = made.PACKAGES | {"torch": "2.14.0"}
     records = [ran(*[OTHER if day >= 4 else USUAL] * 3, day=day) for day in range(6)]
     records += [ran(OTHER, OTHER, OTHER, day=6, packages=newer), ran(USUAL, USUAL, OTHER, day=7, packages=newer)]
     made.save(tmp_path / "runs", records)
     said = run_in_process(tmp_path, "history", "runs").succeeded().stdout
-    assert (
-        "the work of pytorch torch gloo inception3 1 node on daint:gpu\n  2026-01-05 00:00: same software, other"
-        in said
-    )
-    assert f"{records[3].id}  →  {records[4].id}\n" in said
-    assert "  2026-01-07 00:00: the software differs (package torch 2.13.0 → 2.14.0), so losses cannot" in said
-    assert (
-        "  2026-01-08 00:00: other work in repeat 3 than in repeats 1 and 2: from step 3 on, 6.25 against 6.35\n"
-        in said
-    )
+    for line in (
+        "the work of pytorch torch gloo inception3 1 node on daint:gpu\n  2026-01-05 00:00: same software, other",
+        f"{records[3].id}  →  {records[4].id}\n",
+        "  2026-01-07 00:00: the software differs (package torch 2.13.0 → 2.14.0), so losses cannot",
+        "  2026-01-08 00:00: other work in repeat 3 than in repeats 1 and 2: from step 3 on, 6.25 against 6.35\n",
+    ):
+        assert line in said
     (series,) = run_in_process(tmp_path, "history", "runs", "--json").succeeded().json["series"]
     answers = [change["work"]["answer"] for change in series["work"]]
     assert answers == ["other work", "cannot say", "other work", "other work"]

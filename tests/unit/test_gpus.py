@@ -5,6 +5,7 @@ There is no GPU where these tests run. What nvidia-smi prints is written by hand
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from harness.results.result import of_kernel
 from harness.running.prepare import Place
 from harness.worker import gpus, machine
 from tests import made
+from tests.conftest import ROOT
 from tests.unit import test_kernel_results, test_training
 from tests.wording import Case, cases
 
@@ -67,38 +69,16 @@ SAMPLES = [
     "1200, 2619, 88, 520.40, 0x0000000000000048\n",
 ]
 
-FAKE = """\
-#!/bin/sh
-echo "$@" >> {folder}/asked
-case "$*" in
--L) cat {folder}/listing; if grep -q ^WARNING {folder}/listing; then exit 14; fi ;;
-"topo -m") cat {folder}/topology ;;
-*mig.mode*) if [ -e {folder}/old ]; then echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2; fi
-  cat {folder}/settings ;;
-*driver_version*) echo "Tesla P100-PCIE-16GB, 440.33.01, 16280 MiB" ;;
-*clocks_event*) if [ -e {folder}/old ]; then echo 'Field is not a valid field to query.'; exit 2; fi
-  cat {folder}/samples; case "$*" in *--loop*) exec sleep 60 ;; esac ;;
-*clocks_throttle*) cat {folder}/samples; case "$*" in *--loop*) exec sleep 60 ;; esac ;;
-*) exit 1 ;;
-esac
-"""
-
 
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with what a program called nvidia-smi, the first on PATH, prints; with a file ``old`` as in 2019."""
-    for name, text in (
-        ("listing", WHOLE),
-        ("settings", SETTINGS),
-        ("topology", TOPOLOGY),
-        ("samples", "".join(SAMPLES)),
-    ):
+    printed = {"listing": WHOLE, "settings": SETTINGS, "topology": TOPOLOGY, "samples": "".join(SAMPLES)}
+    for name, text in printed.items():
         (tmp_path / name).write_text(text)
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text(FAKE.format(folder=tmp_path))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "bin").mkdir()
+    shutil.copy(ROOT / "tests/programs/nvidia-smi", tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     local._listed_gpus.cache_clear()
     machine.describe.cache_clear()

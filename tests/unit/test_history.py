@@ -1,6 +1,5 @@
 """`harness history`: change points are found where they are, and nowhere else."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from harness import results
 from harness.analysis.history import FEWEST, LEVEL, change_points, find
 from harness.errors import InvalidInput
 from tests import made
-from tests.conftest import run_harness
+from tests.conftest import Harness
 from tests.unit.simulated import draws, least, most
 
 
@@ -22,6 +21,7 @@ def series(generator: np.random.Generator, runs: int, *changes: tuple[int, float
     return levels * np.exp(noise * generator.standard_normal(runs))
 
 
+pytestmark = pytest.mark.usefixtures("cache")
 FOUND = 0.98  # of changes that are large enough, wherever they are
 
 
@@ -109,36 +109,32 @@ def test_beside_a_change_another_one_takes_twice_the_evidence() -> None:
     assert change_points(wavering((4, 92), (4, 95), (8, 110))) == [8]
 
 
-def test_history_tells_when_by_how_much_and_what_differs(tmp_path: Path) -> None:
-    run = partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache")
+def test_history_tells_when_by_how_much_and_what_differs(harness: Harness, tmp_path: Path) -> None:
     newer = made.PACKAGES | {"torch": "2.14.0"}
     dropping = [(100 if day < 12 else 90) + day * 7 % 5 / 5 for day in range(20)]
-    records = [
-        made.record(
-            nodes=2, img_per_s=level * np.array([0.999, 1, 1.001]), day=day, packages=newer if day >= 12 else None
-        )
-        for day, level in enumerate(dropping)
-    ]
+    records = []
+    for day, level in enumerate(dropping):
+        packages = newer if day >= 12 else None
+        records += [made.record(nodes=2, img_per_s=level * np.array([0.999, 1, 1.001]), day=day, packages=packages)]
     records += [made.record(nodes=1, img_per_s=[100 + day % 2, 101 - day % 2], day=day) for day in range(8)]
     records += [made.record(nodes=4, day=day) for day in range(3)] + [made.record(nodes=4, status="failed", day=5)]
     made.save(tmp_path / "runs", reversed(records))
-    done = run("history", "runs").succeeded()
+    done = harness("history", "runs").succeeded()
     assert done.stdout.startswith("1 change point in 1 of 2 measurements\n")
     assert "between 2026-01-12 00:00 and 2026-01-13 00:00: " in done.stdout
     assert "package torch 2.13.0 → 2.14.0" in done.stdout
     assert "1 measurement with fewer than 6 runs, too few for a history" in done.stdout
     assert "1 run without a number, left out" in done.stdout
-    found = run("history", "runs", "--json").succeeded().json
+    found = harness("history", "runs", "--json").succeeded().json
     assert found["schema"] == "harness.history/1"
     (change,) = found["series"][0]["changes"]
     assert change["ci95"][0] < -0.1 < change["ci95"][1]
     assert found["series"][1]["changes"] == []
 
 
-def test_a_history_needs_runs(tmp_path: Path) -> None:
-    run = partial(run_harness, tmp_path, HARNESS_CACHE=f"{tmp_path}/cache")
+def test_a_history_needs_runs(harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record(day=day) for day in range(2)])
-    few, published = run("history", "runs"), run("history", "reference")
+    few, published = harness("history", "runs"), harness("history", "reference")
     assert (few.code, published.code) == (2, 2)
     assert "no measurement has 6 runs with a number, which a history takes; the longest has 2" in few.stderr
     assert "published figures have no history" in published.stderr

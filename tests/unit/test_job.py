@@ -16,10 +16,11 @@ from harness.running.prepare import Place
 from harness.running.request import jobs_of
 from harness.running.run import Run
 from harness.worker.agent.seating import Hosts, host_file, seated
-from tests.conftest import Clock
+from tests.conftest import Clock, shell_program
 from tests.parity.conftest import WAYS
 from tests.wording import Case, cases, same_as_golden
 
+GENERIC = Place("generic-slurm", output=Path("/scratch/runs"))
 DAINT = Place("daint", account="s123", time_limit="1h30m", output=Path("/scratch/runs"), port=20000)
 
 
@@ -137,32 +138,30 @@ def test_every_repeat_can_be_a_job() -> None:
 
 
 def test_gpus_are_asked_for_where_the_site_says_how() -> None:
-    generic = Place("generic-slurm", output=Path("/scratch/runs"))
-    one = prepared("pytorch", 2, generic, device="cuda", devices_per_node=4, threads=8)
-    assert "#SBATCH --gres=gpu:4\n" in script(one, generic)
-    assert "gres" not in script(prepared("pytorch", 2, generic, device="cpu", threads=8), generic)
+    one = prepared("pytorch", 2, GENERIC, device="cuda", devices_per_node=4, threads=8)
+    assert "#SBATCH --gres=gpu:4\n" in script(one, GENERIC)
+    assert "gres" not in script(prepared("pytorch", 2, GENERIC, device="cpu", threads=8), GENERIC)
 
 
 def test_a_site_that_does_not_say_how_many_cores_it_has_needs_threads() -> None:
-    generic = Place("generic-slurm", output=Path("/scratch/runs"))
     with pytest.raises(InvalidInput, match="give --threads"):
-        prepared("pytorch", 2, generic)
+        prepared("pytorch", 2, GENERIC)
 
 
 @pytest.fixture
 def sinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Slurm with three partitions, of which ``normal`` is the default one."""
-    program = tmp_path / "bin" / "sinfo"
-    program.parent.mkdir()
-    program.write_text("""#!/bin/sh
+    program = shell_program(
+        tmp_path / "bin" / "sinfo",
+        """
         case "$*" in *debug*) wanted=debug ;; *large*) wanted=large ;; *normal*) wanted=normal ;; esac
         while read -r line; do case "$line" in "$wanted"*) echo "$line" ;; esac; done <<END
 debug 2 4 30:00
 normal* 2 8 6:00:00
 large 2+ 16 1-00:00:00
 END
-    """)
-    program.chmod(0o755)
+        """,
+    )
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
 
 
@@ -228,8 +227,7 @@ def test_time_limits_are_rounded_up_to_minutes() -> None:
 def test_an_sbatch_that_answers_with_nothing_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
-    (tmp_path / "sbatch").chmod(0o755)
+    shell_program(tmp_path / "sbatch", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunFailed, match=r"^sbatch has named no job for job\.sh: see with squeue whether there is one"):
         slurm.submit(Path("job.sh"))

@@ -51,18 +51,9 @@ def spec(kernel: str = "allreduce", *wanted: int, **fields: Any) -> RunSpec:
     return RunSpec.validated(backend="pytorch", nodes=4, steps=STEPS, kernel=named, **fields)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("4KiB", (4096,)),
-        ("1KiB..8KiB", (1024, 2048, 4096, 8192)),
-        ("1KiB..3KiB", (1024, 2048)),
-        ("1MB, 4 , 1KiB", (4, 1024, 1_000_000)),
-        ("1KiB..2KiB,2KiB", (1024, 2048)),
-    ],
-)
-def test_sizes_are_ranges_that_double_and_lists(text: str, expected: tuple[int, ...]) -> None:
-    assert sizes(text) == expected
+@cases
+def test_sizes_are_ranges_that_double_and_lists(case: Case) -> None:
+    case.answered(sizes(case.request))
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "2KiB..1KiB", "1KiB..", "..4", "1..2..3"])

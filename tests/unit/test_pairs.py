@@ -15,13 +15,13 @@ from harness.analysis.slow import pairs as compared
 from harness.analysis.slow import slow_links, slow_nodes
 from harness.core.spec import RunSpec
 from harness.kernels.pairs import flop, partners
-from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
+from harness.records.kernel import KernelRank, KernelRecord, judge
 from harness.records.pairs import Slow
-from harness.records.record import seen_by
 from harness.report.text import kernels as texts
 from harness.report.text.pairs import findings
 from harness.worker.arithmetic import Arithmetic
 from harness.worker.fabric import Fabric
+from tests.unit.test_kernels import recorded
 
 STEPS, SIZE = 3, 1 << 20
 Rate = Callable[[int, int], float]
@@ -32,9 +32,7 @@ def test_every_rank_meets_every_other_one_once_and_one_at_a_time(ranks: int) -> 
     met = [partners(rank, ranks) for rank in range(ranks)]
     assert {len(each) for each in met} == {ranks - 1 + ranks % 2}
     for rank, each in enumerate(met):
-        assert sorted(other for other in each if other is not None) == [
-            other for other in range(ranks) if other != rank
-        ]
+        assert sorted([rank, *(other for other in each if other is not None)]) == list(range(ranks))
     for round_ in zip(*met, strict=True):
         assert all(partner is None or round_[partner] == rank for rank, partner in enumerate(round_))
 
@@ -141,9 +139,8 @@ def test_two_groups_of_nodes_that_are_nearer_to_each_other_are_notslow_nodes() -
 def test_rates_that_differ_much_anyhow_name_nobody() -> None:
     spread = [1.0, 1.5, 0.6, 1.3, 0.8, 1.2, 0.7, 0.9]
     assert slow_nodes("computes", NODES, spread) == []
-    assert named(slow_nodes("computes", NODES, [1.0, 1.02, 0.99, 0.5, 1.01, 1.0, 0.98, 1.0])) == [
-        ("computes", "n3", "")
-    ]
+    rates = [1.0, 1.02, 0.99, 0.5, 1.01, 1.0, 0.98, 1.0]
+    assert named(slow_nodes("computes", NODES, rates)) == [("computes", "n3", "")]
 
 
 def spec(nodes: int) -> RunSpec:
@@ -176,16 +173,9 @@ def record(
         return KernelRank(rank=number, host=hosts(node), sizes=[times], evidence=evidence)
 
     of = spec(nodes).model_copy(update={"devices_per_node": per_node})
-    ranks = [rank(number) for number in range(count)]
-    moments = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:01:00+00:00"}
-    repeats = [KernelRepeat(number=1, ranks=ranks, checks=judge(of, ranks, count), **moments)]
     seats = [{"role": "worker", "rank": each, "node": each // per_node, "devices": 1} for each in range(count)]
-    return KernelRecord(
-        **{"schema": "harness.kernel/1", "id": "one", "status": "completed", "reason": None, "spec": of},
-        **{"plan": {"world_size": count, "processes": seats}, "expected_updates": 0},
-        **{"machine": {}, "software": {}, "variables": {}, "harness": {}, **moments},
-        **{"repeats": repeats, "seen": seen_by(ranks), "derived": derive(of, repeats, 0)},
-    )
+    ranks = [rank(number) for number in range(count)]
+    return recorded(of, [ranks], plan={"world_size": count, "processes": seats})
 
 
 def test_a_rate_is_that_of_the_fastest_step() -> None:

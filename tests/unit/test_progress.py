@@ -99,12 +99,8 @@ def test_of_two_trainings_each_epoch_has_its_line(monkeypatch: pytest.MonkeyPatc
     line = RunLine()
     for run, ended in ((one, 0), (other, 0), (one, 2), (other, 1), (one, 2), (other, 2)):
         line.progress(run, 1, Progress(Counter(), 1, 0.0, epochs[:ended]))  # type: ignore[arg-type]
-    assert [text.split("  ")[:2] for text in said.getvalue().splitlines()] == [
-        ["one", "epoch 1/2"],
-        ["one", "epoch 2/2"],
-        ["other", "epoch 1/2"],
-        ["other", "epoch 2/2"],
-    ]
+    shown_epochs = [text.split("  ")[:2] for text in said.getvalue().splitlines()]
+    assert shown_epochs == [[name, f"epoch {number}/2"] for name in ("one", "other") for number in (1, 2)]
 
 
 def test_progress_that_nobody_can_read_is_silent_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,21 +25,8 @@ COMMANDS = (
     *(("report", "-o", "report.html"), ("fit",)),
 )
 ODD = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1e308,
-        math.nan,
-        math.inf,
-        "",
-        " ",
-        "=1+1",
-        "\x1b]0;title\x07\x1b[2J",
-        "../../elsewhere",
-        "/etc",
-    ),
+    *(None, True, -1, 0, 1e308, math.nan, math.inf),
+    *("", " ", "=1+1", "\x1b]0;title\x07\x1b[2J", "../../elsewhere", "/etc"),
     *("yesterday", "9999-99-99T00:00:00+00:00", "A" * 100_000, "\ud800", "‮", [], [None], {}, {"a": {"b": []}}, [[[]]]),
 )
 
@@ -148,9 +135,8 @@ def test_a_record_that_breaks_a_rule_is_named_and_left_out_everywhere(tmp_path: 
 
 def test_a_record_ends_after_it_starts(tmp_path: Path) -> None:
     file = beside(tmp_path, ORIGINAL | {"ended": "1999-01-01T00:00:00+00:00"})
-    assert (
-        f"{file}: not a valid record: it ended 1999" in run_in_process(tmp_path.parent, "check", str(tmp_path)).stdout
-    )
+    checked = run_in_process(tmp_path, "check", str(tmp_path))
+    assert f"{file}: not a valid record: it ended 1999" in checked.stdout
 
 
 @pytest.mark.parametrize("place", ["record.json", "raw.json"])
@@ -183,12 +169,8 @@ def test_a_folder_is_looked_at_once(tmp_path: Path) -> None:
 
 
 def test_texts_are_shown_without_what_a_terminal_obeys(tmp_path: Path) -> None:
-    failed = {
-        "status": "failed",
-        "derived": None,
-        "reason": "\x1b]0;pwned\x07\x1b[31mRED\x1b[0m\x1b[2J",
-        "tag": "\x1b[1mx",
-    }
+    reason = "\x1b]0;pwned\x07\x1b[31mRED\x1b[0m\x1b[2J"
+    failed = {"status": "failed", "derived": None, "reason": reason, "tag": "\x1b[1mx"}
     beside(tmp_path, ORIGINAL | failed)
     table = run_in_process(tmp_path, "table", "runs").succeeded().stdout
     assert "\x1b" not in table and "\x07" not in table and "RED" in table
@@ -201,13 +183,10 @@ def test_no_cell_is_a_formula_and_the_text_is_read_again(tmp_path: Path) -> None
         assert "'=1+1" in rows and ",=1+1" not in rows and '"=1+1' not in rows
 
 
-def test_a_baseline_holds_as_many_sound_records_as_were_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harness: Harness
-) -> None:
-    monkeypatch.setenv("HARNESS_BASELINES", str(tmp_path / "baselines"))
+def test_a_baseline_holds_as_many_sound_records_as_were_saved(shelf: Path, tmp_path: Path, harness: Harness) -> None:
     made.save(tmp_path / "runs", [made.record(nodes=1), made.record(nodes=2)])
     harness("baseline", "save", "nightly", "runs").succeeded()
-    first, _ = sorted((tmp_path / "baselines" / "nightly").glob("*/record.json"))
+    first, _ = sorted(shelf.glob("nightly/*/record.json"))
     first.unlink()
     assert "2 records were saved, and 1 are there" in harness("table", "nightly").refused()
     # A record whose figures do not follow from its raw times cannot be saved, though its seal fits.

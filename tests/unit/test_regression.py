@@ -18,10 +18,11 @@ from harness.records.measurement import Record
 from harness.report.text import regression as report
 from harness.results.result import Result, of_training
 from tests import made
-from tests.conftest import Finished, run_in_process
+from tests.conftest import Harness
 from tests.unit.simulated import draws, least, most
 from tests.wording import Case, cases
 
+pytestmark = pytest.mark.usefixtures("shelf")
 FIVE = np.array([0.99, 0.995, 1.0, 1.005, 1.01])  # the spread of five repeats
 
 
@@ -46,14 +47,6 @@ def of(*records: Record) -> list[Result]:
 
 def compared(old: Sequence[Record], new: Sequence[Record], rule: Rule | None = None) -> ComparedResults:
     return compare(of(*old), of(*new), rule or Rule())  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Finished]:
-    """`harness` with a cache and baselines of its own."""
-    monkeypatch.setenv("HARNESS_CACHE", f"{tmp_path}/cache")
-    monkeypatch.setenv("HARNESS_BASELINES", f"{tmp_path}/baselines")
-    return partial(run_in_process, tmp_path)
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -284,22 +277,14 @@ def test_two_systems_are_matched_on_all_but_what_their_machines_decide() -> None
         compared(old[:1], [made.record(threads=64, day=1)])
 
 
-def test_published_numbers_are_compared_with_measured_ones(run: Callable[..., Finished], tmp_path: Path) -> None:
-    rows = [
-        f"Elsewhere,{backend},{nodes},{rate}"
-        for backend, nodes, rate in (
-            ("pytorch", 2, 100),
-            ("pytorch", 2, 101),
-            ("pytorch", 2, 99),
-            ("pytorch", 4, 180),
-            ("parameter_server", 2, 90),
-        )
-    ]
-    (tmp_path / "theirs.csv").write_text("\n".join(["system,backend,nodes,img_per_s", *rows]) + "\n")
+def test_published_numbers_are_compared_with_measured_ones(harness: Harness, tmp_path: Path) -> None:
+    rows = ["pytorch,2,100", "pytorch,2,101", "pytorch,2,99", "pytorch,4,180", "parameter_server,2,90"]
+    head = "system,backend,nodes,img_per_s\n"
+    (tmp_path / "theirs.csv").write_text(head + "".join(f"Elsewhere,{row}\n" for row in rows))
     ours = [made.record(nodes=2, img_per_s=80 * FIVE), made.record(nodes=4, img_per_s=190 * FIVE)]
     ours += [made.record("parameter_server", 2, rate * FIVE, ps=ps) for ps, rate in ((1, 60), (2, 99))]
     made.save(tmp_path / "ours", ours)
-    done = run("regression", "theirs.csv", "ours", "--json")
+    done = harness("regression", "theirs.csv", "ours", "--json")
     verdicts = {pair["label"]: (pair["verdict"], pair["judgement"]["change"]) for pair in done.json["pairs"]}
     assert verdicts["pytorch 2 nodes"] == ("slower", pytest.approx(-0.2, abs=0.001)) and done.code == 1
     # A mean without repeats is compared, and not judged. Of servers whose number is not known the best counts.
@@ -308,7 +293,7 @@ def test_published_numbers_are_compared_with_measured_ones(run: Callable[..., Fi
     assert not [each for each in done.json["differences"] if "nan" in str(each)]
     assert any("NEW has 1 more configuration" in note for note in done.json["notes"])
     assert any("so not matched: framework, transport, model, ps, batch size" in note for note in done.json["notes"])
-    assert "Elsewhere → daint:gpu" in run("regression", "theirs.csv", "ours").stdout
+    assert "Elsewhere → daint:gpu" in harness("regression", "theirs.csv", "ours").stdout
 
 
 def test_runs_of_new_that_are_in_old_count_in_old_only() -> None:
@@ -435,17 +420,17 @@ def test_a_pipe_does_not_break_a_markdown_table() -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_compare_prints_and_writes_everything_that_ci_reads(run: Callable[..., Finished], tmp_path: Path) -> None:
+def test_compare_prints_and_writes_everything_that_ci_reads(harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "old", [apart(img_per_s=100 * FIVE)])
     made.save(tmp_path / "new", [apart(img_per_s=90 * FIVE, day=1)])
-    done = run("regression", "old", "new", "--junit", "out.xml", "--markdown", "out.md")
+    done = harness("regression", "old", "new", "--junit", "out.xml", "--markdown", "out.md")
     assert done.code == 1
     assert done.stdout.startswith("SLOWER: 1 measurement compared: 1 slower\n")
     assert done.stderr.startswith("harness: 1 of 1 measurement got slower; the worst is pytorch torch gloo")
     assert done.stderr.count("\n") == 1
     assert ElementTree.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
     assert (tmp_path / "out.md").read_text().startswith("**SLOWER")
-    back = run("regression", "new", "old", "--json")
+    back = harness("regression", "new", "old", "--json")
     assert (back.code, back.json["schema"], back.json["slower"]) == (0, "harness.comparison/1", False)
     (pair,) = back.json["pairs"]
     assert (pair["verdict"], pair["old"]["repeats"]) == ("faster", 5)
@@ -454,44 +439,42 @@ def test_compare_prints_and_writes_everything_that_ci_reads(run: Callable[..., F
     assert low99 < low95 < change < high95 < high99
 
 
-def test_compare_with_nothing_that_can_be_judged_is_no_all_clear(run: Callable[..., Finished], tmp_path: Path) -> None:
+def test_compare_with_nothing_that_can_be_judged_is_no_all_clear(harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "old", [apart(img_per_s=[100.0])])
     made.save(tmp_path / "new", [apart(img_per_s=[10.0], day=1)])
-    done = run("regression", "old", "new")
+    done = harness("regression", "old", "new")
     assert (done.code, "cannot say" in done.stdout) == (2, True)
     assert done.stderr == (
         "harness: nothing could be judged: one repeat has no spread: 2 or more, or more jobs, are needed on either side\n"
     )
 
 
-def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(
-    run: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(harness: Harness, tmp_path: Path) -> None:
     unlike = [70.0, 90.0, 100.0, 110.0, 130.0]
     made.save(tmp_path / "old", [apart(img_per_s=unlike), apart(nodes=2, img_per_s=100 * FIVE)])
     made.save(tmp_path / "new", [apart(img_per_s=unlike, day=1), apart(nodes=2, img_per_s=100 * FIVE, day=1)])
-    done = run("regression", "old", "new")
+    done = harness("regression", "old", "new")
     first = done.stdout.splitlines()[0]
     assert done.code == 0 and "not slower" not in done.stdout
-    low = run("regression", "old", "new", "--json").json["pairs"][0]["judgement"]["ci95"][0]
+    low = harness("regression", "old", "new", "--json").json["pairs"][0]["judgement"]["ci95"][0]
     assert first.startswith("no significant slowdown; a slowdown of up to ")
     assert first.endswith(
         "is not excluded in 1 measurement: 2 measurements compared: 1 too noisy, 1 no significant change"
     )
     assert float(first.split(" up to ")[1].split(" %")[0]) == pytest.approx(-100 * low, abs=0.1)
-    assert run("regression", "old", "new", "--inconclusive-exit-code", "3").code == 3
+    assert harness("regression", "old", "new", "--inconclusive-exit-code", "3").code == 3
     # Without that size nothing is left in doubt.
     made.save(tmp_path / "sure", [apart(nodes=2, img_per_s=100 * FIVE, day=2)])
-    sure = run("regression", "new", "sure", "--inconclusive-exit-code", "3")
+    sure = harness("regression", "new", "sure", "--inconclusive-exit-code", "3")
     assert (sure.code, sure.stdout.split(":")[0]) == (0, "no slowdown of 5 % or more")
     # What is slower fails as slower, whatever else is in doubt.
     made.save(tmp_path / "slow", [apart(img_per_s=unlike, day=3), apart(nodes=2, img_per_s=80 * FIVE, day=3)])
-    assert run("regression", "old", "slow", "--inconclusive-exit-code", "3").code == 1
-    assert run("regression", "old", "new", "--inconclusive-exit-code", "1").code == 2
+    assert harness("regression", "old", "slow", "--inconclusive-exit-code", "3").code == 1
+    assert harness("regression", "old", "new", "--inconclusive-exit-code", "1").code == 2
 
 
 @cases
-def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished], tmp_path: Path, case: Case) -> None:
+def test_bad_requests_are_one_line_and_exit_code_2(harness: Harness, tmp_path: Path, case: Case) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("hello")
     made.save(tmp_path / "old", [made.record()])
@@ -499,13 +482,13 @@ def test_bad_requests_are_one_line_and_exit_code_2(run: Callable[..., Finished],
     made.save(tmp_path / "tampered", [made.record(day=1)])
     (file,) = (tmp_path / "tampered").glob("*/record.json")
     made.tampered(file)
-    case.refused(run("regression", *case.words()))
+    case.refused(harness("regression", *case.words()))
 
 
 @pytest.mark.parametrize("text", ["10%", "10 %", "0.1"])
-def test_a_threshold_may_be_written_in_several_ways(run: Callable[..., Finished], tmp_path: Path, text: str) -> None:
+def test_a_threshold_may_be_written_in_several_ways(harness: Harness, tmp_path: Path, text: str) -> None:
     made.save(tmp_path / "old", [apart(img_per_s=100 * FIVE**0.2)])
     made.save(tmp_path / "new", [apart(img_per_s=94 * FIVE**0.2, day=1)])
-    found = run("regression", "old", "new", "--threshold", text, "--json").succeeded().json
+    found = harness("regression", "old", "new", "--threshold", text, "--json").succeeded().json
     assert found["rule"]["threshold"] == pytest.approx(0.1)
     assert found["pairs"][0]["verdict"] == "significant, below the threshold"

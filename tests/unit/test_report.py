@@ -142,10 +142,8 @@ def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_an
     found = assemble.sections(runs)
     figure, other = section(found, "efficiency").figures
     (answer,) = section(found, "answer").answers
-    assert (
-        any(sentence.startswith("From 8 to 16 nodes") for sentence in answer.sentences)
-        and answer.figures[0] == figure.name
-    )
+    assert any(sentence.startswith("From 8 to 16 nodes") for sentence in answer.sentences)
+    assert answer.figures[0] == figure.name
     (points,) = section(found, "points").tables
     shown = [dict(zip(points.columns, cells, strict=True)) for _, cells in points.rows]
     assert {row["relative to"] for row in shown} == {"8 workers"}
@@ -428,15 +426,15 @@ def test_plotly_is_given_text_not_markup() -> None:
     layout = plotly.layout(figure)
     for text in (trace["name"], layout["xaxis"]["title"]["text"], layout["annotations"][0]["text"]):
         assert text == "&lt;a href='javascript:x'&gt;&amp;"
-    assert (
-        trace["hovertext"][0].startswith("<b>&lt;a href") and max(map(len, trace["hovertext"][0].split("<br>"))) < 100
-    )
+    hover = trace["hovertext"][0]
+    assert hover.startswith("<b>&lt;a href") and max(map(len, hover.split("<br>"))) < 100
 
 
 def test_the_answer_stands_first_then_the_verdict_with_its_table_and_what_was_not_equal(tmp_path: Path) -> None:
-    runs = [made.record("pytorch", n, (n * 100, n * 101, n * 100.5), apart=True) for n in (1, 2)]
-    runs += [
-        made.record("parameter_server", n, (n**0.5 * 100, n**0.5 * 101, n**0.5 * 100.5), apart=True) for n in (1, 2)
+    runs = [
+        made.record(backend, n, (n**power * 100, n**power * 101, n**power * 100.5), apart=True)
+        for backend, power in (("pytorch", 1), ("parameter_server", 0.5))
+        for n in (1, 2)
     ]
     made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
     first, verdict = made_page.sections[:2]
@@ -540,9 +538,8 @@ def test_plots_draw_in_no_other_colours_than_those_that_are_told_apart(tmp_path:
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_curves_and_texts_stand_out_from_the_background(theme: dict[str, str]) -> None:
-    contrasts = {
-        name: contrast(colour, theme["paper"]) for name, colour in theme.items() if name not in ("grid", "paper")
-    }
+    drawn = theme.keys() - {"grid", "paper"}
+    contrasts = {name: contrast(theme[name], theme["paper"]) for name in drawn}
     assert len(contrasts) == 18 + len(("grey", "ink", "muted")) and min(contrasts.values()) >= 3
     assert min(contrasts["ink"], contrasts["muted"]) >= 4.5
 
@@ -608,9 +605,8 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
 
 def test_the_command_writes_one_file_and_says_what_is_in_it(harness: Harness, tmp_path: Path) -> None:
     made.save(tmp_path / "runs", [made.record("pytorch", nodes) for nodes in (1, 2)])
-    done = harness(
-        "report", "runs", "reference:report 2017, table 1", "--title", "Ours & theirs", "-o", "page.html"
-    ).succeeded()
+    sources = ("runs", "reference:report 2017, table 1")
+    done = harness("report", *sources, "--title", "Ours & theirs", "-o", "page.html").succeeded()
     assert done.stdout.startswith("page.html: 18 runs in ")
     assert "<title>Ours &amp; theirs</title>" in (tmp_path / "page.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "runs"]

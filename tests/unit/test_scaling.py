@@ -147,20 +147,12 @@ def test_a_test_with_more_weight_gets_more_of_the_error() -> None:
 
 
 def test_a_weak_scaling_curve_has_the_best_configuration_at_each_size() -> None:
-    curve = only(
-        [
-            run(1, [100.0, 102.0], ps=1),
-            run(2, [180.0, 182.0], ps=1),
-            run(2, [190.0, 192.0], ps=2),
-            run(4, [300.0, 302.0], ps=2),
-        ]
-    )
+    of_one_server = [run(1, [100.0, 102.0], ps=1), run(2, [180.0, 182.0], ps=1)]
+    of_two = [run(2, [190.0, 192.0], ps=2), run(4, [300.0, 302.0], ps=2)]
+    curve = only([*of_one_server, *of_two])
     assert curve.scaling == "weak" and curve.facets["batch_size"] == 64
-    assert [(point.workers, point.best.ps, len(point.tried)) for point in curve.points] == [
-        (1, 1, 1),
-        (2, 2, 2),
-        (4, 2, 1),
-    ]
+    points = [(point.workers, point.best.ps, len(point.tried)) for point in curve.points]
+    assert points == [(1, 1, 1), (2, 2, 2), (4, 2, 1)]
     assert curve.baseline and curve.baseline.best is curve.points[0].best
     assert [point.efficiency for point in curve.points] == pytest.approx([1.0, 191 / 2 / 101, 301 / 4 / 101], rel=1e-3)
     assert curve.points[2].speedup == pytest.approx(301 / 101, rel=1e-3)

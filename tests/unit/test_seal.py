@@ -99,11 +99,7 @@ def test_check_names_every_record_that_cannot_be_believed(harness: Harness, tmp_
     fine = harness("check", "runs").succeeded()
     assert fine.stdout == "4 records: every figure follows from its raw times, and every judgement from its evidence\n"
     made.record(status="failed").write(tmp_path / "runs/2")
-    fine = harness("check", "runs").succeeded()
-    assert (
-        fine.stdout
-        == "4 records: every figure follows from its raw times, and every judgement from its evidence; 1 has no number\n"
-    )
+    assert harness("check", "runs").succeeded().stdout == fine.stdout.replace("\n", "; 1 has no number\n")
     forged(edited(tmp_path / "runs/1/record.json", '"mean": 100.0', '"mean": 900.0'))
     edited(tmp_path / "runs/training/training.json", '"best_top1": ', '"best_top1": 0.9, "was": ')
     harness("table", "runs").succeeded()

@@ -19,12 +19,8 @@ from tests.conftest import Finished, Harness
 from tests.unit.test_kernel_results import measured, saved
 from tests.wording import Case, cases
 
+pytestmark = pytest.mark.usefixtures("shelf")
 NOW = datetime(2026, 3, 15, 12, 0, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def shelf(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_BASELINES", str(tmp_path / "baselines"))
 
 
 def tagged(tag: str, **fields: Any) -> Any:

@@ -9,6 +9,7 @@ from harness.launch.describe import described
 from harness.running import trial
 from harness.sites import site as sites
 from tests.conftest import Harness, shell_program
+from tests.wording import Case, cases
 
 SINFO = """\
 debug|up|2|30:00|24|2|(null)
@@ -46,15 +47,11 @@ Slurm = Callable[[str, str], None]
 
 def test_sinfo_is_read_by_partition_the_default_first_with_what_most_nodes_have() -> None:
     gpu, debug, free = described(SINFO)
-    assert (gpu.name, gpu.nodes, gpu.mixed, gpu.time_limit, gpu.cpus, gpu.gpus, gpu.gpu_model) == (
-        *("gpu", 8, True, "1d12h"),
-        *(128, 4, "a100"),
-    )
+    assert (gpu.name, gpu.nodes, gpu.mixed, gpu.time_limit) == ("gpu", 8, True, "1d12h")
+    assert (gpu.cpus, gpu.gpus, gpu.gpu_model) == (128, 4, "a100")
     assert (debug.time_limit, debug.gpus, debug.mixed) == ("30m", 0, False)
-    assert (free.name, free.profile_name, free.time_limit, free.gpus, free.gpu_model) == (
-        *("free@any", "free_any"),
-        *("", 5, ""),
-    )
+    assert (free.name, free.profile_name) == ("free@any", "free_any")
+    assert (free.time_limit, free.gpus, free.gpu_model) == ("", 5, "")
 
 
 def test_init_writes_a_profile_that_is_taken_and_is_this_hosts_site(slurm: Slurm, harness: Harness) -> None:
@@ -78,52 +75,28 @@ def test_init_takes_what_this_cluster_has(slurm: Slurm, harness: Harness, monkey
     assert site.extras.mpi == "pmix" and site.output == Path("/scratch/me/harness/runs")
 
 
-@pytest.mark.parametrize(
-    ("name", "sinfo", "complaint"),
-    [
-        ("mine", "exit 1", "no Slurm answers here (`sinfo`): call this on the cluster's login node"),
-        ("mine", "true", "Slurm has no partition that is up"),
-        ("my cluster", "true", "'my cluster' is not a name"),
-        ("../mine", "true", "'../mine' is not a name"),
-    ],
-)
-def test_init_is_refused_and_leaves_nothing(
-    slurm: Slurm, harness: Harness, name: str, sinfo: str, complaint: str
-) -> None:
-    slurm("sinfo", sinfo)
-    done = harness("site", "init", name)
-    assert done.code == 2 and done.stderr.startswith(f"harness: {complaint}")
+@cases
+def test_init_is_refused_and_leaves_nothing(slurm: Slurm, harness: Harness, case: Case) -> None:
+    asked = eval(f"dict({case.request})")
+    slurm("sinfo", asked["sinfo"])
+    case.refused(harness("site", "init", asked["name"]))
     assert not sites.user_folder().exists()
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "refused", "problem"),
-    [
-        ("", "", "--partition=debug", "systems[0].partitions[1].access: Slurm refuses --nodes=1 --exclusive "),
-        ("", "", "--gres=gpu:1", "systems[0].partitions[0].access: Slurm refuses --nodes=1 --exclusive "),
-        ("num_cpus = ", "# = ", "", "systems[0].partitions[0]: --site mine:gpu: how many cores has a node?"),
-        ('mpi = "pmi2"', 'mpi = "pmi3"', "", "systems[0].partitions[0].extras.mpi: srun has no MPI plugin 'pmi3'"),
-        ('mpi = "pmi2"', 'output = "$NOWHERE/r"', "", "output '$NOWHERE/r': $NOWHERE is not set here"),
-        ("", 'prefix = "/a folder"\n', "", "systems[0].partitions[0]: --output /a folder/runs"),
-    ],
-)
+@cases
 def test_a_partition_is_ok_only_if_a_run_would_be_taken(
-    *,
-    slurm: Slurm,
-    harness: Harness,
-    monkeypatch: pytest.MonkeyPatch,
-    right: str,
-    wrong: str,
-    refused: str,
-    problem: str,
+    slurm: Slurm, harness: Harness, monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
     harness("site", "init", "mine").succeeded()
     path = sites.user_folder() / "mine.toml"
-    path.write_text(path.read_text().replace(right or "hostnames", wrong + ("" if right else "hostnames"), 1))
-    monkeypatch.setenv("REFUSED", refused or "nothing of it")
+    changed = {"right": "", "wrong": "", "refused": "nothing of it"} | eval(f"dict({case.request})")
+    assert changed["right"] in path.read_text()
+    path.write_text(path.read_text().replace(changed["right"], changed["wrong"], 1))
+    monkeypatch.setenv("REFUSED", changed["refused"])
     trial._said.cache_clear()
     done = harness("site", "check", "mine")
-    assert done.code == 2 and f"{path}: {problem}" in done.stdout
+    assert done.code == 2
+    case.answered(done.stdout, FILE=path)
 
 
 def test_the_account_of_the_config_is_the_trials(

@@ -15,45 +15,7 @@ from harness.sites.file import Mistake, duration_s
 from tests.conftest import Harness
 from tests.wording import Case, cases
 
-MINE = """
-[[systems]]
-name = "mine"
-hostnames = ['login\\d+']
-modules_system = "lmod"
-modules = ["base"]
-env_vars = [["LEVEL", "system"], ["ONLY_SYSTEM", "1"]]
-prepare_cmds = ["echo system"]
-
-[[systems.partitions]]
-name = "gpu"
-scheduler = "slurm"
-launcher = "srun"
-access = ["--partition=gpu"]
-environs = ["tuned", "plain"]
-modules = ["cuda/12.4", {name = "base"}]
-env_vars = [["LEVEL", "partition"]]
-prepare_cmds = ["echo partition"]
-time_limit = "1h30m"
-resources = [{name = "gpu", options = ["--gres=gpu:{num_gpus_per_node}", "--exclusive"]}]
-processor = {num_cpus = 128, num_cpus_per_core = 2, num_cpus_per_socket = 64, num_sockets = 2}
-devices = [{type = "gpu", num_devices = 4}, {type = "nic", num_devices = 2}]
-extras = {address = "{host}-hsn0", output = "$HARNESS_TEST_SCRATCH/runs", port = 30000}
-
-[[systems.partitions]]
-name = "cpu"
-scheduler = "squeue"
-launcher = "srun"
-
-[[environments]]
-name = "tuned"
-modules = ["horovod"]
-env_vars = [["LEVEL", "environment"]]
-prepare_cmds = ["echo environment"]
-extras = {python = "~/envs/tuned", backends = ["horovod"]}
-
-[[environments]]
-name = "plain"
-"""
+MINE = Path(__file__).with_name("mine.toml").read_text()
 
 
 @pytest.fixture
@@ -96,25 +58,11 @@ def test_every_built_in_profile_is_valid_and_has_its_page(folder: Path) -> None:
         assert names and all(name in page.read_text() for name in names)
 
 
-@pytest.mark.parametrize(
-    ("name", "target", "cores", "gpus", "access"),  # no profile holds a user's account
-    [
-        ("daint", "daint:gpu", 12, 1, ("--constraint=gpu", "--partition=normal")),
-        ("daint-gpu", "daint:gpu", 12, 1, ("--constraint=gpu", "--partition=normal")),
-        ("daint:mc", "daint:mc", 36, 0, ("--constraint=mc", "--partition=normal")),
-        ("daint-gpu:mc", "daint:mc", 36, 0, ("--constraint=mc", "--partition=normal")),
-        ("cori", "cori:knl", 68, 0, ("--constraint=knl,quad,cache", "--qos=regular")),
-        ("alps", "alps:normal", 288, 4, ("--partition=normal",)),
-        ("generic-slurm", "generic-slurm:default", None, 0, ()),
-        ("local", "local:default", None, 0, ()),
-        ("ec2", "ec2:default", None, 0, ()),
-    ],
-)
-def test_names_find_their_target(
-    folder: Path, name: str, target: str, cores: int | None, gpus: int, access: tuple[str, ...]
-) -> None:
-    found = site.find(name)
-    assert (found.name, found.cores_per_node, found.gpus_per_node, found.access) == (target, cores, gpus, access)
+@cases
+def test_names_find_their_target(folder: Path, case: Case) -> None:
+    """No profile holds a user's account."""
+    found = site.find(case.request)
+    case.answered(" ".join([found.name, f"cores={found.cores_per_node}", f"gpus={found.gpus_per_node}", *found.access]))
 
 
 # --- a target ----------------------------------------------------------------------------------------------------------

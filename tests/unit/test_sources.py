@@ -59,9 +59,8 @@ def test_a_record_that_cannot_be_looked_at_is_named_too(runs: Path) -> None:
 def test_progress_is_told_for_each_record_of_a_source(runs: Path) -> None:
     calls: list[tuple[int, int]] = []
     loaded = results.load([runs], lambda done, of: calls.append((done, of)))
-    assert calls == [(1, 3), (2, 3), (3, 3)] and {each.source for each in loaded} == {
-        str(file) for file in runs.glob("*/record.json")
-    }
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    assert {each.source for each in loaded} == {str(file) for file in runs.glob("*/record.json")}
 
 
 @pytest.mark.parametrize(
@@ -79,9 +78,8 @@ def test_progress_is_told_for_each_record_of_a_source(runs: Path) -> None:
     ids=" ".join,
 )
 def test_every_command_leaves_out_what_cannot_be_read_and_names_three_of_it(
-    harness: Harness, runs: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    shelf: Path, harness: Harness, runs: Path, command: list[str]
 ) -> None:
-    monkeypatch.setenv("HARNESS_BASELINES", str(runs.parent / "baselines"))
     made.save(runs, [made.record(nodes=2, img_per_s=(200.0, 190.0), day=day) for day in range(1, 7)])
     files = damaged(runs, "bad-1", "bad-2", "bad-3", "bad-4")
     done = harness(*command, str(runs)).succeeded()

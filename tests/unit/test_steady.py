@@ -16,10 +16,8 @@ def marks(durations_s: Sequence[float]) -> list[float]:
 def test_the_period_is_that_between_the_moments_at_which_all_ranks_have_made_a_step() -> None:
     ranks = [marks([1.0, 2.0, 2.0, 2.0]), marks([1.0, 2.0, 2.0, 2.3])]
     assert step_s(ranks, 1) == pytest.approx(2.1)
-    out_of_phase = [
-        marks([1.0, 2.2, 2.0, 2.0]),
-        marks([1.2, 2.0, 2.0, 2.0]),
-    ]  # of which the first takes 2.067 s by itself
+    # The first of these takes 2.067 s by itself.
+    out_of_phase = [marks([1.0, 2.2, 2.0, 2.0]), marks([1.2, 2.0, 2.0, 2.0])]
     assert step_s(out_of_phase, 1) == pytest.approx(2.0)
 
 

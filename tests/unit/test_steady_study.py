@@ -82,10 +82,8 @@ class Made:
             predicted = predictions.Steps(seconds, seconds, seconds)
             return steady.Point(study, links, spec, each, durations, (1, 1), predicted, True)
 
-        whole, ps = (
-            {"placement": "greedy", "ps": steady.published_2017()[nodes].ps},
-            {"placement": "partitioned", "ps": nodes},
-        )
+        whole = {"placement": "greedy", "ps": steady.published_2017()[nodes].ps}
+        ps = {"placement": "partitioned", "ps": nodes}
         return [
             point(self.toolkit, backend="horovod:torch:mpi"),
             point(self.toolkit * 1.01, backend="pytorch:gloo"),

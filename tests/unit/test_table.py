@@ -23,6 +23,7 @@ from harness.results.result import of_training
 from tests import made
 from tests.conftest import Harness
 from tests.unit.made_rows import HOROVOD, SERVERS, listed, run
+from tests.unit.test_progress import Terminal
 
 
 def cells(text: str) -> list[list[str]]:
@@ -48,11 +49,8 @@ def printed(results_: Sequence[Result], baseline: int | None = None) -> str:
 
 
 def test_each_run_has_a_line_with_its_result_first_and_the_baseline_is_marked() -> None:
-    rows = [
-        run(1, [100.0, 102.0], **SERVERS),
-        run(2, [180.0, 182.0], **SERVERS),
-        run(2, [190.0, 192.0], **{**SERVERS, "ps": 2}),
-    ]
+    rows = [run(1, [100.0, 102.0], **SERVERS), run(2, [180.0, 182.0], **SERVERS)]
+    rows += [run(2, [190.0, 192.0], **SERVERS | {"ps": 2})]
     found = cells(printed(listed(rows)))
     assert found[0] == ["backend", "nodes", "img/s", "scaling efficiency", "configuration"]
     assert [tuple(line[1:]) for line in found[1:]] == [
@@ -67,9 +65,8 @@ def test_a_run_has_its_tag_in_a_column_as_soon_as_one_has_a_tag() -> None:
     assert "tag" not in cells(printed(listed(rows)))[0]
     tagged = listed([rows[0], {**rows[1], "tag": "nightly"}])
     assert column(printed(tagged), "tag") == ["", "nightly"]
-    assert [row["tag"] for row in csv.DictReader(io.StringIO(tables.as_csv([of_runs.table_of_runs(tagged)])))] == [
-        *("", "nightly")
-    ]
+    as_csv = io.StringIO(tables.as_csv([of_runs.table_of_runs(tagged)]))
+    assert [row["tag"] for row in csv.DictReader(as_csv)] == ["", "nightly"]
 
 
 def test_what_all_rows_have_in_common_is_said_once_above_the_table() -> None:
@@ -88,29 +85,20 @@ def test_published_strategies_are_relative_to_what_they_have_in_common_as_in_the
     published_ = results.load(["reference:CSCS internship"])
     shown = of_runs.table_of_runs([run for run in published_ if "Daint" in run.system])
     found = {heading.heading: heading.cells for heading in shown.columns}
-    at_4 = [
-        efficiency
-        for backend, nodes, efficiency in zip(
-            found["backend"], found["nodes"], found["scaling efficiency"], strict=True
-        )
-        if (backend, nodes) == ("distributed_replicated", "4")
-    ]
+    lines = zip(found["backend"], found["nodes"], found["scaling efficiency"], strict=True)
+    at_4 = [efficiency for *where, efficiency in lines if where == ["distributed_replicated", "4"]]
     assert at_4 == ["94.7 %", "94.3 %"]  # as the report has it: 94.66 % and 94.27 %
     points = of_runs.points(published_)
     assert {point["base_workers"] for point in points if point["backend"] == "distributed_replicated"} == {1}
 
 
 def test_a_failed_run_is_in_the_table_with_its_reason_and_without_a_number() -> None:
-    rows = [run(1, [100.0, 102.0], **HOROVOD)]
-    rows.append(
-        run(2, math.nan, **HOROVOD) | {"status": "failed", "reason": "rank 1 on nid00001 exited with 1\nits log"}
-    )
+    failure = {"status": "failed", "reason": "rank 1 on nid00001 exited with 1\nits log"}
+    rows = [run(1, [100.0, 102.0], **HOROVOD), run(2, math.nan, **HOROVOD) | failure]
     headings, _, failed = cells(printed(listed(rows)))
     shown = {heading: cell for heading, cell in zip(headings, failed, strict=True) if cell}
-    assert shown == {
-        **{"backend": "horovod", "nodes": "2", "img/s": "failed"},
-        "reason": "rank 1 on nid00001 exited with 1",
-    }
+    assert shown.pop("reason") == "rank 1 on nid00001 exited with 1"
+    assert shown == {"backend": "horovod", "nodes": "2", "img/s": "failed"}
 
 
 def test_a_table_of_failed_runs_only_is_a_table() -> None:
@@ -128,10 +116,8 @@ def test_any_option_that_differs_between_rows_of_one_backend_is_named() -> None:
         run(2, [value], **{**SERVERS, "options": {"sync": "accumulate", "placement": placement}})
         for placement, value in (("greedy", 180.0), ("round_robin", 120.0))
     ]
-    assert column(printed(listed(placed)), "configuration") == [
-        "placement=greedy",
-        "placement=round_robin",
-    ]
+    shown = column(printed(listed(placed)), "configuration")
+    assert shown == ["placement=greedy", "placement=round_robin"]
 
 
 def test_a_warm_up_that_ends_by_itself_is_no_number_of_steps() -> None:
@@ -171,19 +157,13 @@ def test_on_a_terminal_the_table_fits_and_says_what_it_has_no_room_for(
     assert "2000.00" in text and ("no room for" in text) == ("reason" not in text.split("─")[0])
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_formats_hold_the_same_table(harness: Harness) -> None:
     text, latex, markdown = (
         harness("table", "reference:cookbook, Horovod", "--format", name).succeeded().stdout
         for name in ("text", "latex", "markdown")
     )
-    (row,) = (
-        row for row in csv_rows(harness, "reference:daint") if row["nodes"] == "128" and row["transport"] == "mpi"
-    )
+    rows = csv_rows(harness, "reference:daint")
+    (row,) = (row for row in rows if row["nodes"] == "128" and row["transport"] == "mpi")
     assert (row["img/s"], row["framework"], row["origin"]) == ("16051.0", "tensorflow", "published")
     assert float(row["scaling efficiency"]) == pytest.approx(16051 / 64 / 460)
     assert "16051.00" in text and "| horovod | 128 | 16051.00 | 54.5 % |" in markdown
@@ -210,11 +190,8 @@ def test_texts_of_records_stay_texts_in_markdown_and_latex() -> None:
 
 def test_efficiencies_may_be_relative_to_another_baseline() -> None:
     rows = [run(size, [100.0 * size * 0.9**step], **HOROVOD) for step, size in enumerate((1, 2, 4))]
-    assert column(printed(listed(rows), baseline=2), "scaling efficiency") == [
-        "111.1 %",
-        "100.0 % (baseline)",
-        "90.0 %",
-    ]
+    shown = column(printed(listed(rows), baseline=2), "scaling efficiency")
+    assert shown == ["111.1 %", "100.0 % (baseline)", "90.0 %"]
 
 
 def test_a_baseline_that_nobody_measured_is_refused_with_those_there_are() -> None:

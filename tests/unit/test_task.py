@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from harness.launch.script import WORKER
+from tests.wording import Case, cases
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -24,31 +25,15 @@ class Task:
         self.folder = folder
         (folder / "repeat-1" / "events").mkdir(parents=True)
         (folder / "spec.json").write_text(json.dumps({"timeout_s": timeout_s}))
-        process = {
-            "index": 0,
-            "role": "worker",
-            "rank": 0,
-            "node": 0,
-            "host": "here",
-            "argv": [sys.executable, "-c", code],
-            "env": {"PLANNED": "yes", **(env or {})},
-        }
+        where = {"index": 0, "role": "worker", "rank": 0, "node": 0, "host": "here"}
+        process = where | {"argv": [sys.executable, "-c", code], "env": {"PLANNED": "yes", **(env or {})}}
         (folder / "plan.json").write_text(json.dumps({"processes": [process]}))
         self.environ: dict[str, str] = {}
 
     def start(self) -> subprocess.Popen[bytes]:
+        where = ["--run", str(self.folder), "--repeat", "1", "--index", "0"]
         return subprocess.Popen(
-            [
-                sys.executable,
-                str(WORKER / "agent" / "task.py"),
-                "--run",
-                str(self.folder),
-                "--repeat",
-                "1",
-                "--index",
-                "0",
-            ],
-            env={**os.environ, **self.environ},
+            [sys.executable, str(WORKER / "agent" / "task.py"), *where], env={**os.environ, **self.environ}
         )
 
     def exit(self) -> dict[str, Any]:
@@ -150,32 +135,22 @@ def test_a_task_on_the_wrong_node_starts_nothing(tmp_path: Path) -> None:
     assert task.exit()["how"] == "was started on elsewhere, planned on here"
 
 
-@pytest.mark.parametrize(
-    ("planned", "handed_out", "seen"),
-    [
-        ("1", "", "1"),
-        ("", "2,3", ""),
-        ("0", "2,3", "2"),
-        ("0,1", "2,3", "2,3"),
-        ("1", "0", "1"),
-        ("1", "GPU-8932f937,GPU-d0a4f1c2", "GPU-d0a4f1c2"),
-        ("0,1", "MIG-c6d4f1ef,MIG-GPU-8932f937/1/0", "MIG-c6d4f1ef,MIG-GPU-8932f937/1/0"),
-        ("GPU-8932f937", "GPU-8932f937,GPU-d0a4f1c2", "GPU-8932f937"),
-    ],
-)
-def test_gpus_are_those_that_the_batch_system_handed_out(
-    tmp_path: Path, planned: str, handed_out: str, seen: str
-) -> None:
-    task = Task(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", env={"CUDA_VISIBLE_DEVICES": planned})
-    task.environ = {"CUDA_VISIBLE_DEVICES": handed_out}
+SEEN = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'] or 'none')"
+
+
+@cases
+def test_gpus_are_those_that_the_batch_system_handed_out(tmp_path: Path, case: Case) -> None:
+    gpus = eval(f"dict({case.request})")
+    task = Task(tmp_path, SEEN, env={"CUDA_VISIBLE_DEVICES": gpus["planned"]})
+    task.environ = {"CUDA_VISIBLE_DEVICES": gpus["handed_out"]}
     assert task.start().wait(20) == 0
-    assert task.log == f"{seen}\n"
+    case.answered(task.log.strip())
 
 
 @pytest.mark.parametrize("how", [{"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"}])
 def test_a_gpu_that_the_batch_system_handed_to_this_task_is_its_own(tmp_path: Path, how: dict[str, str]) -> None:
     """Within its control group each task's GPU has the number 0."""
-    task = Task(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", env={"CUDA_VISIBLE_DEVICES": "3"})
+    task = Task(tmp_path, SEEN, env={"CUDA_VISIBLE_DEVICES": "3"})
     task.environ = {"CUDA_VISIBLE_DEVICES": "0", **how}
     assert task.start().wait(20) == 0
     assert task.log == "0\n"

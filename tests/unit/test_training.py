@@ -209,12 +209,8 @@ def test_trainings_to_an_accuracy_have_a_table_of_their_own(tmp_path: Path, harn
     (row,) = re.findall(r"^pytorch .*$", accuracy, re.MULTILINE)
     assert row.split()[1:8] == ["mnist_cnn", "2", "2", "3", "top-1", "0.7", "6.0"] and "0.75" in row and "64.00" in row
     *_, point = json.loads(harness("table", "runs", "--json").succeeded().stdout)
-    assert (point["target"], point["top1"], point["time_to_accuracy_s"], point["rate"]) == (
-        "top-1 0.7",
-        0.75,
-        6.0,
-        64.0,
-    )
+    assert (point["target"], point["top1"]) == ("top-1 0.7", 0.75)
+    assert (point["time_to_accuracy_s"], point["rate"]) == (6.0, 64.0)
     assert "mnist_cnn" not in harness("best", "runs").succeeded().stdout
     assert "no record.json" in harness("best", str(folder)).stderr
 
