@@ -12,6 +12,7 @@ from click.shell_completion import ShellComplete
 
 from harness.cli import ALL, cli, main
 from tests.conftest import Harness, cpu_s, run_harness
+from tests.wording import Case, Wording, cases
 
 # In place of seconds, which differ from machine to machine: so many times what Python takes to load the two libraries
 # that no command does without.
@@ -147,24 +148,13 @@ def test_every_command_is_where_the_table_says(name: str) -> None:
     assert isinstance(cli.get_command(click.Context(cli), name), click.Command)
 
 
-def test_a_wrong_option_points_to_the_help_of_its_command(harness: Harness) -> None:
-    done = harness("run", "--nods", "3")
-    assert done.code == 2 and done.stderr.endswith("(see `harness run --help`)\n")
+def test_a_wrong_option_points_to_the_help_of_its_command(harness: Harness, wording: Wording) -> None:
+    wording("--nods").refused(harness("run", "--nods", "3"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["rum"], "harness: there is no command 'rum'; did you mean run? (see `harness --help`)\n"),
-        (["xyz"], "harness: there is no command 'xyz' (see `harness --help`)\n"),
-        (["run", "--nodes"], "harness: Option '--nodes' requires an argument. (see `harness run --help`)\n"),
-        (["study", "run"], "harness: Missing argument 'FILE'. (see `harness study run --help`)\n"),
-        (["study", "run", "a", "b"], "(see `harness study run --help`)\n"),
-    ],
-)
-def test_a_mistake_points_to_the_help_of_its_own_command(refused: Harness, arguments: list[str], said: str) -> None:
-    done = refused(*arguments)
-    assert done.code == 2 and done.stderr.endswith(said)
+@cases
+def test_a_mistake_points_to_the_help_of_its_own_command(refused: Harness, case: Case) -> None:
+    case.refused(refused(*case.words()))
 
 
 @pytest.mark.parametrize("command", ["train", "kernel", "launch"])
