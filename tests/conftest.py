@@ -32,6 +32,7 @@ from harness.datasets import make
 from harness.environments import Variant
 from harness.environments.building import build
 from harness.sites import config
+from tests.wording import wording as wording
 
 ROOT = Path(__file__).parent.parent
 # Until something must have happened that a test waits for. A machine that builds somebody else's project at the same time

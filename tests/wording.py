@@ -3,10 +3,16 @@
 Beside ``test_x.py`` lies ``test_x.txt``. A line ``=== NAME`` begins the requests of the test of that name. Each request
 stands at the left margin, and its answer below it, indented by four blanks. A blank line follows. ``…`` is any text.
 
+A test with ``@cases`` runs once per request. Any other test takes the fixture ``wording``, and each of its requests is a
+few words that the test calls it by: ``with wording("a file that is missing").raises(InvalidInput, FILE=file):``.
+
     HARNESS_REWRITE=1 .venv/bin/python -m pytest tests/unit/test_x.py
 
-writes today's answer wherever another one or none stands. Such a test fails all the same: only a reviewed answer passes.
+writes today's answer wherever another one or none stands, and the request where that is missing, too. Such a test fails
+all the same: only a reviewed answer passes.
 """
+
+from __future__ import annotations
 
 import difflib
 import os
@@ -16,11 +22,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from tests.conftest import Finished
+if TYPE_CHECKING:
+    from tests.conftest import Finished
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
@@ -56,6 +63,11 @@ class Case:
             yield
         self.answered(raised.value, **names)
 
+    def ended(self, done: Finished, code: int, **names: object) -> None:
+        """Check a command's exit code, and all that it said of problems."""
+        assert done.code == code, done
+        self.answered(done.stderr.removesuffix("\n"), **names)
+
     def answered(self, answer: object, **names: object) -> None:
         """Check an answer."""
         text = _replaced(str(answer), {str(value): name for name, value in names.items()})
@@ -66,18 +78,34 @@ class Case:
             pytest.fail(f"{self.file}: {self.request}\nis answered\n{text}\nin place of\n{self.answer}")
 
     def _rewrite(self, answer: str) -> None:
-        before, begin, rest = self.file.read_text(encoding="utf-8").partition(_begin(self.section))
+        text = _text(self.file)
+        if _begin(self.section) not in text:
+            text += "\n" * bool(text) + _begin(self.section)
+        before, begin, rest = text.partition(_begin(self.section))
+        section, end, after = rest.partition("\n=== ")
         old = f"\n{self.request}{_indented(self.answer) if self.answer else ''}\n"
         new = f"\n{self.request}{_indented(answer)}\n"
-        self.file.write_text(before + begin + rest.replace(old, new, 1), encoding="utf-8")
+        section = section.replace(old, new, 1) if old in section else section + new
+        self.file.write_text(before + begin + section + end + after, encoding="utf-8")
 
 
 def cases(test: Test) -> Test:
     """Parametrise a test with the requests that stand under its name in the text file beside it."""
     file = Path(test.__code__.co_filename).with_suffix(".txt")
-    found = list(_cases(file, test.__name__))
+    found = list(cases_of(file, test.__name__))
     assert found, f"{file} has no requests for {test.__name__}"
     return pytest.mark.parametrize("case", found, ids=[" ".join(case.request.split())[:60] for case in found])(test)
+
+
+Wording = Callable[[str], Case]
+
+
+@pytest.fixture
+def wording(request: pytest.FixtureRequest) -> Wording:
+    """This test's case with a request, without an answer where the text file does not have the request yet."""
+    file, section = request.path.with_suffix(".txt"), request.function.__name__
+    reviewed = {case.request: case for case in cases_of(file, section)}
+    return lambda words: reviewed.get(words, Case(file, section, words, ""))
 
 
 def same_as_golden(name: str, text: str) -> None:
@@ -90,15 +118,19 @@ def same_as_golden(name: str, text: str) -> None:
 
 
 def sections(file: Path) -> list[str]:
-    return re.findall("^=== (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return re.findall("^=== (.*)$", _text(file), re.MULTILINE)
 
 
-def _cases(file: Path, section: str) -> Iterator[Case]:
-    _, _, rest = file.read_text(encoding="utf-8").partition(_begin(section))
+def cases_of(file: Path, section: str) -> Iterator[Case]:
+    _, _, rest = _text(file).partition(_begin(section))
     for paragraph in rest.partition("\n=== ")[0].split("\n\n"):
         request, _, answer = paragraph.strip("\n").partition(_indented(""))
         if request:
             yield Case(file, section, request, answer.replace(_indented(""), "\n"))
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def _begin(section: str) -> str:

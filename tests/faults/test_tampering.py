@@ -15,7 +15,7 @@ from harness.records import measurement
 from tests.conftest import FEW_STEPS
 from tests.faults.running import Run
 from tests.made import edited, store
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 Json = dict[str, Any]
 Edit = Callable[[Json], object]
@@ -71,9 +71,10 @@ def test_a_failed_run_does_not_become_a_result_by_its_status(completed: Json, tm
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -2])
-def test_a_record_that_is_cut_short_is_refused(completed: Json, tmp_path: Path, cut: int) -> None:
+def test_a_record_that_is_cut_short_is_refused(completed: Json, tmp_path: Path, cut: int, wording: Wording) -> None:
     store(tmp_path / "record.json", completed)
     (tmp_path / "record.json").write_text(json.dumps(completed)[:cut])
-    with pytest.raises(InvalidInput, match="not a valid record: Invalid JSON") as refused:
+    with pytest.raises(InvalidInput) as refused:
         measurement.Record.read(tmp_path)
+    wording("a cut").answered(refused.value, HERE=tmp_path)
     assert len(str(refused.value)) < 300  # it does not quote the file

@@ -1,22 +1,20 @@
 """harness from Python."""
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
 
 import harness
 from harness import api
-from harness.errors import HarnessError, InvalidInput, RunFailed
+from harness.errors import InvalidInput, RunFailed
 from harness.records import launch, measurement
 from tests import made
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 ROOT = Path(__file__).parents[2]
 TINY = {"model": "mnist_cnn", "batch_size": 2, "warmup_steps": 1, "steps": 2, "repeats": 2, "threads": 1}
@@ -28,7 +26,7 @@ def test_the_face_has_every_function_and_loads_nothing_before_it_is_used() -> No
     program = "import harness, sys; print('pandas' in sys.modules, 'harness.api' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == ["False", "False"]
-    with pytest.raises(AttributeError, match="no attribute 'fly'"):
+    with pytest.raises(AttributeError, match="fly"):
         _ = harness.fly
 
 
@@ -59,12 +57,6 @@ def test_a_kernel_is_a_row_per_size_and_its_results_are_read_again(
     assert list(frame["size"]) == [1024, 4096] and (frame["rate"] > 0).all() and set(frame["unit"]) == {"bytes/s"}
     pandas.testing.assert_frame_equal(harness.load_kernels(tmp_path), frame)
     assert harness.load(tmp_path, status=None).empty
-    with pytest.raises(InvalidInput, match="--batch-size: is not for a kernel"):
-        harness.kernel("allreduce", "mpi4py", batch_size=2)
-    with pytest.raises(InvalidInput, match="kernel 'sum' is not known"):
-        harness.kernel("sum", "mpi4py")
-    with pytest.raises(InvalidInput, match="sizes: are for kernels; give kernel=NAME"):
-        harness.ab("pytorch", b="transport=mpi", sizes=[1024])
 
 
 @cases
@@ -107,12 +99,12 @@ def test_a_plan_is_that_of_a_dry_run() -> None:
     assert plan.world_size == 8
 
 
-def test_results_are_loaded_and_judged(tmp_path: Path) -> None:
+def test_results_are_loaded_and_judged(tmp_path: Path, wording: Wording) -> None:
     frame = harness.load("reference:daint")
     assert {"workers", "img_per_s"} <= set(frame.columns)
     assert harness.verdict("reference:daint").answer == "cannot say"
     for read in (harness.load, harness.load_kernels, harness.verdict):
-        with pytest.raises(InvalidInput, match=f"no record.json at or below {tmp_path}, and no kernel.json"):
+        with wording("an empty folder").raises(InvalidInput, HERE=tmp_path):
             read(tmp_path)
     made.save(tmp_path, [made.record(status="failed")])
     assert harness.load(tmp_path).empty and harness.load_kernels(tmp_path).empty
@@ -134,8 +126,6 @@ def test_a_prediction_is_a_row_per_size() -> None:
     assert (best["low"] < best["img_per_s"]).all() and (best["img_per_s"] < best["high"]).all()
     little = harness.predict("horovod", nodes=8, single=220.0, network=9.5e9)
     assert little["img_per_s"][0] > 220.0
-    with pytest.raises(HarnessError, match="nothing to start from"):
-        harness.predict("horovod", nodes=8)
 
 
 @cases
@@ -144,33 +134,11 @@ def test_what_cannot_be_predicted_is_refused_as_on_the_command_line(case: Case) 
         eval(f"harness.predict({case.request}, single=220.0, network=9.5e9)")
 
 
-@pytest.mark.parametrize("wrong", [0, 1, 5, -0.1, math.nan, "500%"])
-def test_a_share_that_is_none_is_refused(tmp_path: Path, wrong: Any) -> None:
+@cases
+def test_a_function_refuses_values_that_are_wrong_for_it(tmp_path: Path, case: Case) -> None:
     made.save(tmp_path, [made.record(img_per_s=[100.0, 101.0, 99.0])])
-    with pytest.raises(InvalidInput, match=f"margin={wrong!r}: must be a share"):
-        harness.verdict(tmp_path, margin=wrong)
-    if wrong != 0:
-        with pytest.raises(InvalidInput, match=r"threshold=.*: must be a share"):
-            harness.compare(tmp_path, tmp_path, threshold=wrong)
-
-
-@pytest.mark.parametrize("ask", [harness.load, harness.load_kernels, harness.verdict])
-def test_results_have_to_be_named(ask: Callable[[], object]) -> None:
-    with pytest.raises(InvalidInput, match="no results are named"):
-        ask()
-
-
-@pytest.mark.parametrize("nodes", [[], 2.5, "2.5", True, "1..0"])
-def test_a_number_of_nodes_that_is_none_is_refused(nodes: Any) -> None:
-    for measure in ("run('pytorch', nodes=nodes)", "kernel('allreduce', 'pytorch', nodes=nodes)"):
-        with pytest.raises(InvalidInput, match=r"nodes=.*: must be numbers such as 8"):
-            eval(f"harness.{measure}")
-
-
-@pytest.mark.parametrize("port", [0, -5, 70_000, 29500.5, "http"])
-def test_a_port_that_there_is_not_is_refused(port: Any) -> None:
-    with pytest.raises(HarnessError, match=f"--port {port}: must be a whole number from 1 to 65535"):
-        harness.plan("pytorch", nodes=2, port=port)
+    with case.raises(InvalidInput):
+        eval(f"harness.{case.request}", {"harness": harness, "runs": tmp_path})
 
 
 @pytest.mark.slow

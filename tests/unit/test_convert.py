@@ -29,7 +29,7 @@ from harness.worker.inputs import tfrecord
 from harness.worker.inputs.errors import DataError
 from tests.conftest import PATIENCE_S, Harness, run_harness
 from tests.shards import encoded
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 COLOUR = (200, 100, 50)
 PLAIN = Image.new("RGB", (60, 40), COLOUR)
@@ -313,45 +313,42 @@ def test_an_interrupted_and_killed_conversion_goes_on_to_the_same_shards(tmp_pat
     assert check.check(check.subject(folder, None, False), 2).problems == 0
 
 
-def test_another_conversion_in_the_same_folder_is_refused(source: Path, converted: Path, tmp_path: Path) -> None:
-    def refused(said: str, folder: Path = converted, shards: int = 4, **options: Any) -> None:
+def test_another_conversion_in_the_same_folder_is_refused(
+    source: Path, converted: Path, tmp_path: Path, wording: Wording
+) -> None:
+    def refused(words: str, folder: Path = converted, shards: int = 4, **options: Any) -> None:
         before = shards_of(folder)
-        with pytest.raises(InvalidInput, match=said):
+        with wording(words).raises(InvalidInput, FOLDER=folder):
             to_shards(source, folder, shards, **({"texts": TEXTS} | options))
         assert shards_of(folder) == before
 
-    refused("another choice of --shards and --validation-shards; name a new folder", shards=5)
-    refused("another choice of --seed", seed=2)
-    refused("another choice of --class-names", texts={})
-    refused("is not empty, and no conversion was begun in it", folder=source)
-    refused("is not a folder", folder=source / "train" / "a" / "a_1.JPEG")
+    refused("other shards", shards=5)
+    refused("another seed", seed=2)
+    refused("other texts", texts={})
+    refused("the source", folder=source)
+    refused("an image", folder=source / "train" / "a" / "a_1.JPEG")
     with (converted / convert.JOURNAL).open() as journal:
         fcntl.flock(journal, fcntl.LOCK_EX)
-        refused("another `harness data convert` is at work in")
-    refused(
-        "is damaged, so that nothing can go on from it", folder=files(tmp_path / "bad", {convert.JOURNAL: b"{}\n{}\n"})
-    )
+        refused("a lock")
+    refused("a damaged journal", folder=files(tmp_path / "bad", {convert.JOURNAL: b"{}\n{}\n"}))
     other = files(tmp_path / "other", {"train/a/1.JPEG": PHOTOGRAPH, "train/b/2.JPEG": PHOTOGRAPH})
     to_shards(other, tmp_path / "out", 1)
     files(other, {"train/b/3.JPEG": PHOTOGRAPH})
-    with pytest.raises(InvalidInput, match="another choice of the source's images"):
+    with wording("another image").raises(InvalidInput, FOLDER=tmp_path / "out"):
         to_shards(other, tmp_path / "out", 1)
 
 
 # --- bad images
 
 
-def test_bad_images_stop_a_conversion_unless_they_are_skipped_with_a_count(tmp_path: Path) -> None:
+def test_bad_images_stop_a_conversion_unless_they_are_skipped_with_a_count(tmp_path: Path, wording: Wording) -> None:
     good = {f"{name}/{image}.JPEG": noise(image) for name in "abcd" for image in range(10)}
     source = files(tmp_path / "source", good | {name: contents for name, (contents, _) in BAD.items()})
     asked = ["data", "convert", "source", "out", "--shards", "12", "--processes", "1"]
 
     done = run_harness(tmp_path, *asked)
-    assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith(
-        "harness: 5 of 45 images cannot be converted: a/empty.JPEG: the file is empty; b/text"
-    )
-    assert "and 2 more. Mend them, or leave them out with --skip-bad" in done.stderr
+    wording("bad images").ended(done, 1)
+    assert done.stdout == ""
     kept = shards_of(tmp_path / "out")
     assert 7 <= len(kept) < 12, "those without a bad image"
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -369,11 +366,11 @@ def test_bad_images_stop_a_conversion_unless_they_are_skipped_with_a_count(tmp_p
     assert len(examples(tmp_path / "out")) == 45
 
 
-def test_a_file_that_cannot_be_read_is_never_skipped(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_never_skipped(tmp_path: Path, wording: Wording) -> None:
     source = files(tmp_path / "source", {"a/1.JPEG": PHOTOGRAPH, "a/2.JPEG": PHOTOGRAPH})
     plan = convert.plan(sources.find(source, None, 1), 1, None, 1, {})
     (source / "a" / "2.JPEG").unlink()
-    with pytest.raises(HarnessError, match=r"cannot make train-00000-of-00001: .*/a/2.JPEG: No such file or directory"):
+    with wording("a/2.JPEG").raises(HarnessError, SOURCE=source):
         convert.convert(plan, tmp_path / "out", 1, skip_bad=True)
 
 
@@ -396,11 +393,11 @@ def test_class_names_that_are_none_are_refused(tmp_path: Path, case: Case) -> No
         sources.class_texts(file, ["a", "b", "c"])
 
 
-def test_more_shards_than_images_are_refused(source: Path) -> None:
+def test_more_shards_than_images_are_refused(source: Path, wording: Wording) -> None:
     found = sources.find(source, None, 1)
-    with pytest.raises(DataError, match=r"--shards 26: there are only 25 images in train"):
+    with wording("--shards 26").raises(DataError):
         convert.plan(found, 26, None, 1, {})
-    with pytest.raises(DataError, match=r"--validation-shards 6: there are only 5 images in validation"):
+    with wording("--validation-shards 6").raises(DataError):
         convert.plan(found, 4, 6, 1, {})
 
 
@@ -452,7 +449,9 @@ def found_in(folder: Path, classes: int | None = None, decode: bool = False) -> 
     return found
 
 
-def test_validation_images_without_folders_need_their_classes(tmp_path: Path, harness: Harness) -> None:
+def test_validation_images_without_folders_need_their_classes(
+    tmp_path: Path, harness: Harness, wording: Wording
+) -> None:
     """As Kaggle has them, whose table of classes is found by itself."""
     path = tmp_path / "ILSVRC" / "Data" / "CLS-LOC"
     make.make(path, 4, 2, (40, 40), 1)
@@ -463,7 +462,7 @@ def test_validation_images_without_folders_need_their_classes(tmp_path: Path, ha
         shutil.copy(image, path / "val" / f"ILSVRC2012_val_{number}.JPEG")
     alone = sources.find(path, None, 1)
     assert [*alone.splits] == ["train"] and "--validation-labels" in alone.left_out
-    assert "left out: " in harness("data", "check", str(path)).succeeded().stderr
+    wording("data check").ended(harness("data", "check", str(path)), 0, DATA=path)
     (tmp_path / "labels.txt").write_text("\n".join([classes[1], classes[0]]), encoding="utf-8-sig")
     labelled = sources.find(path, tmp_path / "labels.txt", 1).splits["validation"]
     (tmp_path / sources.KAGGLE).write_text(
@@ -504,23 +503,23 @@ def test_shards_made_by_others_are_checked_without_a_manifest(large: Path, tmp_p
     assert "shards of several conversions are mixed" in found_in(folder)["train-*"]
 
 
-def test_a_manifest_that_is_none_is_refused(large: Path, tmp_path: Path) -> None:
+def test_a_manifest_that_is_none_is_refused(large: Path, tmp_path: Path, wording: Wording) -> None:
     folder = copied(large, tmp_path / "damaged")
     told = json.loads((folder / "manifest.json").read_text())
     for contents in ("", "{}", json.dumps(told | {"schema": "harness.data/2"}), "\udce9"):
         (folder / "manifest.json").write_bytes(contents.encode(errors="surrogateescape"))
-        with pytest.raises(DataError, match=r"manifest.json is not a valid manifest"):
+        with wording("manifest.json").raises(DataError, FOLDER=folder):
             check.subject(folder, None, False)
 
 
-def test_the_command_says_what_is_wrong_and_exits_with_1(harness: Harness, tmp_path: Path) -> None:
+def test_the_command_says_what_is_wrong_and_exits_with_1(harness: Harness, tmp_path: Path, wording: Wording) -> None:
     good = {f"{split}/a/{image}.JPEG": noise(image) for split in ("train", "val") for image in range(70)}
     files(tmp_path / "set", good)
     done = harness("data", "check", "set").succeeded()
     assert done.stdout == "140 images looked at\n"
     files(tmp_path / "set", {"train/a/3.JPEG": b"", "val/a/4.JPEG": PHOTOGRAPH[:-9]})
     done = harness("data", "check", "set")
-    assert (done.code, done.stderr) == (1, "harness: 2 problems in set\n")
+    wording("data check").ended(done, 1)
     first, second, last = done.stdout.splitlines()
     assert first == "train/a/3.JPEG: the image cannot be decoded: the file is empty"
     assert second.startswith("val/a/4.JPEG: the image cannot be decoded: ") and "truncated" in second

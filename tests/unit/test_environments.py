@@ -25,7 +25,7 @@ from harness.environments.building import CheckReport, build, check, last_words,
 from harness.environments.pythons import BasePython, at, find_python, lacking
 from harness.errors import RunFailed
 from tests.conftest import PATIENCE_S, Clock, Harness, shell_program
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -143,10 +143,10 @@ def test_different_environments_build_at_the_same_time(tiny: EnvironmentSpec, tm
 
 
 @pytest.mark.slow
-def test_environment_of_a_killed_build_is_partial_and_is_rebuilt(tiny: EnvironmentSpec) -> None:
+def test_environment_of_a_killed_build_is_partial_and_is_rebuilt(tiny: EnvironmentSpec, wording: Wording) -> None:
     builder_stopped_inside_pip(tiny, signal.SIGKILL)
     assert environments.status(tiny) == "partial"
-    with pytest.raises(EnvironmentProblem, match="half built"):
+    with wording("half built").raises(EnvironmentProblem):
         environments.require(tiny)
     build(tiny, print)
     assert whole(check(tiny))
@@ -204,37 +204,41 @@ def test_a_signal_that_comes_while_a_process_is_started_ends_that_one_too(
     nothing_is_left_of(tiny)
 
 
-def test_wrong_pin_fails_with_the_pin_and_the_log_and_leaves_nothing(tmp_path: Path) -> None:
+def test_wrong_pin_fails_with_the_pin_and_the_log_and_leaves_nothing(tmp_path: Path, wording: Wording) -> None:
     spec = requiring(tmp_path, "six==99.0")
-    with pytest.raises(RunFailed, match=r"No matching distribution found for six==99\.0 .*\.log\)$") as failure:
+    with pytest.raises(RunFailed) as failure:
         build(spec, print)
-    assert "\n" not in str(failure.value)
     log = Path(str(failure.value).rpartition("log: ")[2].rstrip(")"))
+    wording("six==99.0").answered(failure.value, LOG=log)
     assert "six==99.0" in log.read_text()
     assert environments.status(spec) == "missing"
 
 
 @pytest.mark.slow
-def test_unreachable_index_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_index_is_named_as_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     # the user's own configuration is set aside: it may name places that do answer
     own = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     for name, value in (own | {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_RETRIES": "1"}).items():
         monkeypatch.setenv(name, value)
     news: list[str] = []
-    with pytest.raises(RunFailed, match="the package index did not answer"):
+    with wording("127.0.0.1:9").raises(RunFailed):
         build(requiring(tmp_path, "six==1.17.0"), news.append)
     assert any(line.startswith("WARNING: Retrying") for line in news)
 
 
 @pytest.mark.slow
-def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(tiny: EnvironmentSpec) -> None:
+def test_post_build_runs_in_the_environment_and_its_failure_is_a_failed_build(
+    tiny: EnvironmentSpec, wording: Wording
+) -> None:
     def compile_nothing(folder: Path, run: Run) -> None:
         code = "import os, six; raise SystemExit(os.environ['WISH'])"
         run(folder / "bin" / "python", "-c", code, env={"WISH": "no MPI"})
 
     spec = replace(tiny, post_build=compile_nothing)
     assert environments.path(spec) != environments.path(tiny)
-    with pytest.raises(RunFailed, match="no MPI"):
+    with wording("WISH").raises(RunFailed):
         build(spec, print)
     assert environments.status(spec) == "missing"
 
@@ -262,13 +266,12 @@ def compiling(folder: Path, files: Mapping[str, str]) -> EnvironmentSpec:
 
 
 @pytest.mark.slow
-def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path) -> None:
+def test_failed_compilation_ends_with_the_compilers_words(tmp_path: Path, wording: Wording) -> None:
     news: list[str] = []
     with pytest.raises(RunFailed) as failure:
         build(compiling(tmp_path, CPP_PACKAGE), news.append)
-    first, *rest = str(failure.value).splitlines()
-    assert re.fullmatch(r"six-cpu-\w+ \(Python .*\): .*answer.* \(log: .*\.log\)", first)
-    assert len(rest) == 1 and re.match(r"    answer\.cc:1:\d+: error: .unknown. was not declared", rest[0])
+    wording("unknown").answered(failure.value)
+    assert str(failure.value).count("\n") == 1
     assert any(line.startswith("Building wheel for answer") for line in news)
 
 
@@ -306,25 +309,23 @@ def test_failure_shows_the_first_dozen_errors_of_compilers_cmake_and_linkers_eac
 
 
 def test_missing_tool_is_named_at_once_with_the_way_to_get_it(
-    tiny: EnvironmentSpec, cache: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: EnvironmentSpec, cache: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     monkeypatch.setenv("PATH", "/bin")
     spec = replace(tiny, tools=("sh", "no-g++", "nvcc"))
     assert environments.lacking_tools(spec) == ["no-g++", "nvcc"]
-    with pytest.raises(
-        EnvironmentProblem, match=r"no-g\+\+ and nvcc must be on PATH: load a module or install it"
-    ) as refusal:
+    with wording("no-g++").raises(EnvironmentProblem):
         build(spec, print)
-    assert "\n" not in str(refusal.value) and not cache.exists()
+    assert not cache.exists()
 
 
 def test_ready_environment_needs_no_tools(ready: EnvironmentSpec) -> None:
     assert build(replace(ready, tools=("no-g++",)), print) == environments.path(ready)
 
 
-def test_cache_that_cannot_be_written_fails_in_one_line(tiny: EnvironmentSpec, cache: Path) -> None:
+def test_cache_that_cannot_be_written_fails_in_one_line(tiny: EnvironmentSpec, cache: Path, wording: Wording) -> None:
     cache.write_text("a file where the folder should be")
-    with pytest.raises(RunFailed, match=r"Not a directory.*HARNESS_CACHE"):
+    with wording("a file").raises(RunFailed, CACHE=cache):
         build(tiny, print)
 
 
@@ -342,7 +343,7 @@ def test_key_stays_the_one_that_earlier_releases_built_with(tmp_path: Path, monk
     assert environments.path(spec).name == "six-cpu-3b7e64594f15"
 
 
-def test_text_of_what_is_compiled_is_part_of_the_key(tiny: EnvironmentSpec, tmp_path: Path) -> None:
+def test_text_of_what_is_compiled_is_part_of_the_key(tiny: EnvironmentSpec, tmp_path: Path, wording: Wording) -> None:
     (tmp_path / "operators.cc").write_text("int one;")
     spec = replace(tiny, sources=(tmp_path / "operators.cc",))
     before = environments.path(spec)
@@ -350,7 +351,7 @@ def test_text_of_what_is_compiled_is_part_of_the_key(tiny: EnvironmentSpec, tmp_
     (tmp_path / "operators.cc").write_text("int two;")
     assert environments.path(spec) != before
     (tmp_path / "operators.cc").unlink()
-    with pytest.raises(EnvironmentProblem, match=r"cannot read .*operators\.cc: No such file"):
+    with wording("operators.cc").raises(EnvironmentProblem, HERE=tmp_path):
         build(spec, print)
 
 
@@ -411,12 +412,11 @@ def test_pythons_are_where_a_variable_of_uv_says(
     assert find_python("3.9").python == python
 
 
-def test_program_that_does_not_run_or_is_another_python_is_not_taken(bare: Path) -> None:
+def test_program_that_does_not_run_or_is_another_python_is_not_taken(bare: Path, wording: Wording) -> None:
     shim = program(bare / "bin" / "python3.9", None)
     other = program(bare / ".local/share/uv/python/cpython-3.9.26-linux/bin/python3.9", "3.8.20")
-    with pytest.raises(EnvironmentProblem) as refusal:
+    with wording("python3.9").raises(EnvironmentProblem, SHIM=shim, OTHER=other, HOME=bare):
         find_python("3.9")
-    assert f"{shim} is there, but does not run as it; {other} is there" in str(refusal.value)
     python = program(bare / ".local/share/uv/python/cpython-3.9.25-linux/bin/python3.9", "3.9.25")
     assert find_python("3.9").python == python
 
@@ -428,15 +428,15 @@ def test_module_of_another_python_is_not_in_the_way(bare: Path, monkeypatch: pyt
     assert find_python(OWN) == BasePython(bare / "bin" / f"python{OWN}", platform.python_version())
 
 
-def test_absent_python_is_one_line_with_where_and_how(tiny: EnvironmentSpec, bare: Path, cache: Path) -> None:
+def test_absent_python_is_one_line_with_where_and_how(
+    tiny: EnvironmentSpec, bare: Path, cache: Path, wording: Wording
+) -> None:
     spec = replace(tiny, python="3.9")
     assert environments.status(spec) == "missing"
     assert lacking(spec) == ["Python 3.9 to build with", "its environment (`harness env build tiny`)"]
-    with pytest.raises(EnvironmentProblem) as refusal:
+    with wording("3.9").raises(EnvironmentProblem, HOME=bare):
         build(spec, print)
-    assert all(word in str(refusal.value) for word in ("python3.9 on PATH", f"{bare}/.local/share/uv/python"))
-    assert "`uv python install 3.9`" in str(refusal.value)
-    assert "\n" not in str(refusal.value) and not cache.exists()
+    assert not cache.exists()
     program(bare / "bin" / "python3.9", "3.9.2")
     assert lacking(spec) == ["its environment (`harness env build tiny`)"]
 
@@ -485,12 +485,12 @@ def test_an_environment_that_cannot_be_is_a_wrong_request(harness: Harness, cach
     assert not cache.exists()
 
 
-def test_environment_whose_python_is_gone_is_broken(ready: EnvironmentSpec) -> None:
+def test_environment_whose_python_is_gone_is_broken(ready: EnvironmentSpec, wording: Wording) -> None:
     link = environments.python(ready)
     link.rename(link.with_name("hidden"))
     try:
         assert environments.status(ready) == "broken"
-        with pytest.raises(EnvironmentProblem, match="no longer works"):
+        with wording("hidden").raises(EnvironmentProblem):
             environments.require(ready)
     finally:
         link.with_name("hidden").rename(link)
@@ -519,10 +519,12 @@ def test_given_environment_is_a_prefix_or_a_python(ready: EnvironmentSpec, monke
 
 
 @pytest.mark.parametrize("where", ["nowhere", "empty", "text"])
-def test_given_environment_without_a_python_is_a_problem(tiny: EnvironmentSpec, tmp_path: Path, where: str) -> None:
+def test_given_environment_without_a_python_is_a_problem(
+    tiny: EnvironmentSpec, tmp_path: Path, where: str, wording: Wording
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("not a program")
-    with pytest.raises(EnvironmentProblem, match=f"no Python that runs for tiny at .*{where}"):
+    with wording("a folder without one").raises(EnvironmentProblem, GIVEN=tmp_path / where):
         at(tmp_path / where, tiny)
 
 
@@ -546,6 +548,6 @@ def test_every_requirement_of_the_project_is_pinned(requirements: Path) -> None:
     assert len(environments.pins(requirements)) >= 3
 
 
-def test_unpinned_requirement_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"not pinned as name==version: six>=1"):
+def test_unpinned_requirement_is_refused(tmp_path: Path, wording: Wording) -> None:
+    with wording("six>=1").raises(EnvironmentProblem, HERE=tmp_path):
         build(requiring(tmp_path, "six>=1"), print)

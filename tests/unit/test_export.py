@@ -15,7 +15,7 @@ from harness.errors import InvalidInput
 from harness.results.frame import OF_TRAININGS, kinds
 from tests import made
 from tests.conftest import Harness
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 LISTS = ("values", "jobs", "joules_values")
 
@@ -112,8 +112,8 @@ def test_what_cannot_be_written_is_refused_in_one_line(harness: Harness, runs: P
     case.refused(harness(*case.words()))
 
 
-def test_sources_without_a_result_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no results that have a number \(--all takes those without\)"):
+def test_sources_without_a_result_are_refused(tmp_path: Path, wording: Wording) -> None:
+    with wording("csv").raises(InvalidInput, HERE=tmp_path):
         written(tmp_path, "csv")
 
 

@@ -21,7 +21,7 @@ from harness.worker.inputs.index import ImageIndex, ShardIndex, find, read, scan
 from harness.worker.inputs.order import GROUP, ReadingOrder, check_world, images_of, uniform
 from harness.worker.job import synthetic_batch
 from tests.shards import encoded
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -97,22 +97,20 @@ def test_a_name_that_is_not_utf8_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 300, -1])
-def test_an_index_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
+def test_an_index_cut_short_is_refused(tmp_path: Path, kept: int, wording: Wording) -> None:
     file = tmp_path / "images.index"
     write(ImageIndex("/data", ["a/1.JPEG", "a/2.JPEG"], [1, 1]), file)
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(DataError, match="cut short"):
+    with wording("images.index").raises(DataError, FILE=file):
         read(file)
 
 
-def test_a_file_that_is_no_index_is_refused(tmp_path: Path) -> None:
-    for number, contents in enumerate([b"text\n" * 100, b"PK\x03\x04" + bytes(100)]):
-        (tmp_path / str(number)).write_bytes(contents)
-        with pytest.raises(DataError, match="no image index"):
-            read(tmp_path / str(number))
-    np.savez(tmp_path / "other.npz", weights=np.zeros(3))
-    with pytest.raises(DataError, match="no image index"):
-        read(tmp_path / "other.npz")
+def test_a_file_that_is_no_index_is_refused(tmp_path: Path, wording: Wording) -> None:
+    np.savez(file := tmp_path / "other.npz", weights=np.zeros(3))
+    for contents in (b"text\n" * 100, b"PK\x03\x04" + bytes(100), file.read_bytes()):
+        file.write_bytes(contents)
+        with wording("other.npz").raises(DataError, FILE=file):
+            read(file)
 
 
 # --- the order
@@ -197,10 +195,10 @@ def test_to_evaluate_is_to_read_in_order() -> None:
     assert images_of(whole.pieces(0)).tolist() == [image for _, image in whole.positions()] == [*range(50, 100)]
 
 
-def test_fewer_images_than_ranks_are_refused() -> None:
+def test_fewer_images_than_ranks_are_refused(wording: Wording) -> None:
     check_world(4, 4)
     for refused in (lambda: check_world(3, 4), lambda: reading(files(3), 0, 4, seed=0)):
-        with pytest.raises(DataError, match=r"^3 images for 4 ranks: every rank needs at least one\Z"):
+        with wording("3 images").raises(DataError):
             refused()
 
 
@@ -251,22 +249,10 @@ def test_an_image_tells_its_size() -> None:
     assert [size_of(contents) for contents in known.values()] == list(known)
 
 
-@pytest.mark.parametrize(
-    ("contents", "reason"),
-    [
-        (b"", "neither JPEG nor PNG"),
-        (blank(20, 20, format="GIF"), "neither JPEG nor PNG"),
-        (blank(20, 20, format="PNG")[:20], "neither JPEG nor PNG"),
-        (blank(20, 20)[:-1], "truncated"),
-        (blank(20, 20) + bytes(5000), "truncated"),
-        (blank(20, 20)[:100] + b"\xff\xd9", "truncated"),
-        (b"\xff\xd8" + b"\xff\xe0\x00\x00" * 2000 + b"\xff\xd9", "truncated"),  # shorter than segments can be
-        (b"\xff\xd8\xff\xe0\x00\x04no marker follows\xff\xd9", "truncated"),
-    ],
-)
-def test_what_is_no_whole_image_tells_no_size(contents: bytes, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        size_of(contents)
+@cases
+def test_what_is_no_whole_image_tells_no_size(case: Case) -> None:
+    with case.raises(ValueError):
+        size_of(eval(case.request))
 
 
 def test_an_image_that_no_crop_fits_is_taken_whole() -> None:
@@ -330,20 +316,19 @@ def test_an_index_of_shards_knows_where_every_record_is_and_survives_its_file(tm
 
 @cases
 def test_what_is_there_in_place_of_a_data_set_is_said_by_all_that_read_one(tmp_path: Path, case: Case) -> None:
-    files = case.words()
-    touch(tmp_path, *files)
+    touch(tmp_path / "x", *case.words())
     for look in (partial(find, split="train"), partial(check.subject, classes=None, decode=False)):
         with case.raises(DataError, HERE=tmp_path):
-            look(tmp_path / files[0].partition("/")[0])
+            look(tmp_path / "x")
 
 
-def test_an_empty_class_and_a_shard_without_images_are_refused(tmp_path: Path) -> None:
+def test_an_empty_class_and_a_shard_without_images_are_refused(tmp_path: Path, wording: Wording) -> None:
     touch(tmp_path / "folders", "train/a/1.JPEG", "train/c/1.JPEG", "train/lost+found/x")
     assert len(find(tmp_path / "folders", "train")) == 2
     (tmp_path / "folders" / "train" / "b").mkdir()
-    with pytest.raises(DataError, match=r"train/b is empty \(1 of 3 folders\)"):
+    with wording("folders").raises(DataError, HERE=tmp_path):
         find(tmp_path / "folders", "train")
-    with pytest.raises(DataError, match=r"train-00001-of-00002 holds no record, as 1 of 2 shards"):
+    with wording("shards").raises(DataError, HERE=tmp_path):
         find(write_shards(tmp_path / "shards", "train", [3, 0]), "train")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from harness import models
 from harness.models.initial import initial_values
+from tests.wording import Wording
 
 each_model = pytest.mark.parametrize("name", sorted({*models.names()} - {"pointwise"}))
 
@@ -90,11 +91,10 @@ def test_a_model_without_batch_norm_has_a_bias_after_each_kernel_and_no_statisti
     assert specification.statistics == ()
 
 
-def test_a_hyphen_may_stand_for_an_underscore_and_an_unknown_model_is_told_which_there_are() -> None:
+def test_a_hyphen_may_stand_for_an_underscore_and_an_unknown_model_is_told_which_there_are(wording: Wording) -> None:
     assert models.specification("hep-cnn").name == "hep_cnn"
-    with pytest.raises(models.UnknownModel) as error:
+    with wording("vgg").raises(models.UnknownModel, NAMES=", ".join(models.names())):
         models.specification("vgg")
-    assert str(error.value) == f"unknown model 'vgg'; known: {', '.join(models.names())}"
 
 
 def test_specifications_load_without_numpy() -> None:

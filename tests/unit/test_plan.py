@@ -15,7 +15,7 @@ from harness.core.backend import backend, differing
 from harness.core.plan import Allocation, LaunchPlan, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, InvalidInput
-from tests.wording import Case, cases, same_as_golden
+from tests.wording import Case, Wording, cases, same_as_golden
 
 
 def cluster(nodes: int, gpus: int = 0, cores: int = 12) -> Allocation:
@@ -212,12 +212,12 @@ def test_what_cannot_run_is_refused_in_one_line(case: Case) -> None:
         eval(case.request)
 
 
-def test_a_copy_without_its_links_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_copy_without_its_links_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wording: Wording) -> None:
     (tmp_path / "jobs").write_text("../jobs")  # what a zip makes of a link
     (tmp_path / "models").mkdir()
     monkeypatch.setattr(parts, "ROOT", tmp_path)
     for name in parts.PARTS:
-        with pytest.raises(HarnessError, match=rf"{name} is missing: .* use git clone, or rsync -l"):
+        with wording("a copy").raises(HarnessError, PART=tmp_path / name):
             parts.part(name)
 
 

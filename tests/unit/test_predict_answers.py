@@ -11,6 +11,7 @@ from harness import results
 from harness.errors import HarnessError, InvalidInput
 from tests.conftest import ROOT, Harness
 from tests.scripts import script
+from tests.wording import Wording
 
 answers = script("studies/published/answers.py")
 PAGE = ROOT / "docs" / "answers.md"
@@ -102,11 +103,11 @@ def test_every_experiment_that_was_made_is_on_the_page_with_the_script_that_anal
         assert (ROOT / script).is_file()
 
 
-def test_what_is_no_analysis_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"analysis.json: No such file"):
+def test_what_is_no_analysis_is_refused(tmp_path: Path, wording: Wording) -> None:
+    with wording("nothing").raises(InvalidInput, HERE=tmp_path):
         answers.analyses([str(tmp_path)])
     (tmp_path / "analysis.json").write_text("[]")
-    with pytest.raises(InvalidInput, match=r"is not what an experiment's script writes"):
+    with wording("[]").raises(InvalidInput, HERE=tmp_path):
         answers.analyses([str(tmp_path)])
 
 
@@ -124,11 +125,11 @@ def test_what_the_measurements_do_not_bear_is_said() -> None:
 
 
 def test_an_outdated_page_is_said_with_the_command_that_mends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     monkeypatch.setattr(answers, "page", lambda *_: committed())
     (tmp_path / "old.md").write_text(committed().replace("Predicted", "Measured", 1))
-    with pytest.raises(HarnessError, match="is out of date") as refused:
+    with pytest.raises(HarnessError) as refused:
         answers.main(["--check", str(tmp_path / "old.md")])
-    assert str(refused.value) == f"{tmp_path / 'old.md'}: is out of date; `{answers.COMMAND}` writes it anew"
+    wording("--check").answered(refused.value, FILE=tmp_path / "old.md", COMMAND=answers.COMMAND)
     assert refused.value.exit_code == 1

@@ -18,6 +18,8 @@ from harness.records.measurement import Record
 from harness.records.record import sealed
 from tests import made
 from tests.conftest import Finished, Harness, run_in_process
+from tests.made import edited
+from tests.wording import Case, Wording, cases
 
 Json = dict[str, Any]
 COMMANDS = (
@@ -109,34 +111,19 @@ def test_no_record_keeps_others_from_being_shown(
     assert {"good-1", "good-2"} <= {run["id"] for run in table}
 
 
-@pytest.mark.parametrize(
-    ("edit", "words"),
-    [
-        ({"id": "../../../elsewhere"}, "id: "),
-        ({"id": "/tmp/elsewhere"}, "id: "),
-        ({"started": "yesterday"}, "started: must be a date and time with its zone"),
-        ({"started": "2026-01-01T00:00:00"}, "started: must be a date and time with its zone"),
-        ({"tag": "A" * 10_000_000}, "tag: must have at most 200 characters"),
-        (
-            {"spec": ORIGINAL["spec"] | {"options": {"bucket_mb": -1.0}}},
-            "spec.options.bucket_mb must be greater than 0",
-        ),
-        ({"spec": ORIGINAL["spec"] | {"options": {"bucket_mb": "big"}}}, "spec.options.bucket_mb must be a number"),
-    ],
-)
-def test_a_record_that_breaks_a_rule_is_named_and_left_out_everywhere(tmp_path: Path, edit: Json, words: str) -> None:
-    beside(tmp_path, ORIGINAL | edit)
+@cases
+def test_a_record_that_breaks_a_rule_is_named_and_left_out_everywhere(tmp_path: Path, case: Case) -> None:
+    beside(tmp_path, edited(ORIGINAL, case.request))
     for command, *options in COMMANDS:
         done = shown(run_in_process(tmp_path, command, "runs", *options))
-        assert words in (done.stdout if command == "check" else done.stderr), (command, done)
+        case.answered(done.stdout if command == "check" else done.stderr)
     run_in_process(tmp_path, "baseline", "save", "nightly", "runs")
     assert not list(tmp_path.glob("**/elsewhere"))
 
 
-def test_a_record_ends_after_it_starts(tmp_path: Path) -> None:
+def test_a_record_ends_after_it_starts(tmp_path: Path, wording: Wording) -> None:
     file = beside(tmp_path, ORIGINAL | {"ended": "1999-01-01T00:00:00+00:00"})
-    checked = run_in_process(tmp_path, "check", str(tmp_path))
-    assert f"{file}: not a valid record: it ended 1999" in checked.stdout
+    wording("1999").answered(run_in_process(tmp_path.parent, "check", str(tmp_path)).stdout.strip(), FILE=file)
 
 
 @pytest.mark.parametrize("place", ["record.json", "raw.json"])
@@ -183,13 +170,15 @@ def test_no_cell_is_a_formula_and_the_text_is_read_again(tmp_path: Path) -> None
         assert "'=1+1" in rows and ",=1+1" not in rows and '"=1+1' not in rows
 
 
-def test_a_baseline_holds_as_many_sound_records_as_were_saved(shelf: Path, tmp_path: Path, harness: Harness) -> None:
+def test_a_baseline_holds_as_many_sound_records_as_were_saved(
+    shelf: Path, tmp_path: Path, harness: Harness, wording: Wording
+) -> None:
     made.save(tmp_path / "runs", [made.record(nodes=1), made.record(nodes=2)])
     harness("baseline", "save", "nightly", "runs").succeeded()
     first, _ = sorted(shelf.glob("nightly/*/record.json"))
     first.unlink()
-    assert "2 records were saved, and 1 are there" in harness("table", "nightly").refused()
+    wording("nightly").refused(harness("table", "nightly"), HERE=tmp_path)
     # A record whose figures do not follow from its raw times cannot be saved, though its seal fits.
     derived = ORIGINAL["derived"] | {"img_per_s": ORIGINAL["derived"]["img_per_s"] | {"mean": 1e6}}
     written(tmp_path / "forged", "one", ORIGINAL | {"derived": derived})
-    assert "do not follow from the raw times" in harness("baseline", "save", "forged", "forged").refused()
+    wording("forged").refused(harness("baseline", "save", "forged", "forged"))

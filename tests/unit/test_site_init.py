@@ -9,7 +9,7 @@ from harness.launch.describe import described
 from harness.running import trial
 from harness.sites import site as sites
 from tests.conftest import Harness, shell_program
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 SINFO = """\
 debug|up|2|30:00|24|2|(null)
@@ -54,7 +54,9 @@ def test_sinfo_is_read_by_partition_the_default_first_with_what_most_nodes_have(
     assert (free.time_limit, free.gpus, free.gpu_model) == ("", 5, "")
 
 
-def test_init_writes_a_profile_that_is_taken_and_is_this_hosts_site(slurm: Slurm, harness: Harness) -> None:
+def test_init_writes_a_profile_that_is_taken_and_is_this_hosts_site(
+    slurm: Slurm, harness: Harness, wording: Wording
+) -> None:
     done = harness("site", "init", "mine").succeeded()
     path = sites.user_folder() / "mine.toml"
     assert done.stdout.splitlines()[:2] == [f"wrote {path}", f"ok     mine:gpu  {path}  (Slurm takes its jobs)"]
@@ -63,8 +65,7 @@ def test_init_writes_a_profile_that_is_taken_and_is_this_hosts_site(slurm: Slurm
     assert site.access == ("--partition=gpu",) and site.extras.mpi == "pmi2" and site.output is None
     assert site.gpu_options(2) == ["--gres=gpu:2"]
     assert sites.of_host("login12.cluster") == "mine" and sites.of_host("login12.cluster2") is None
-    again = harness("site", "init", "mine")
-    assert again.code == 2 and again.stderr.startswith(f"harness: {path} is there already")
+    wording("again").refused(harness("site", "init", "mine"), FILE=path)
 
 
 def test_init_takes_what_this_cluster_has(slurm: Slurm, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +78,9 @@ def test_init_takes_what_this_cluster_has(slurm: Slurm, harness: Harness, monkey
 
 @cases
 def test_init_is_refused_and_leaves_nothing(slurm: Slurm, harness: Harness, case: Case) -> None:
-    asked = eval(f"dict({case.request})")
-    slurm("sinfo", asked["sinfo"])
-    case.refused(harness("site", "init", asked["name"]))
+    name, sinfo = case.words()
+    slurm("sinfo", sinfo)
+    case.refused(harness("site", "init", name))
     assert not sites.user_folder().exists()
 
 

@@ -21,7 +21,7 @@ from harness.running.status import RunStatus, find
 from harness.worker.agent.seating import Hosts
 from tests import made
 from tests.conftest import Harness
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def begun(tmp_path: Path) -> Callable[..., Run]:
 
 
 def test_a_folder_is_a_run_once_all_of_it_is_written(
-    begun: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     """The indexes of a training's images may take long to write; whoever asks meanwhile sees the other runs."""
     seen: list[Run] = []
 
     def asks(run: Run) -> None:
-        with pytest.raises(InvalidInput, match="no run at or below it"):
+        with wording("runs").raises(InvalidInput, HERE=tmp_path):
             find([tmp_path / "runs"])
         seen.append(run)
 
@@ -94,28 +94,27 @@ def test_the_lock_of_a_study_stands_for_its_runs(begun: Callable[..., Run], harn
         assert harness("status", "runs/study", "--json").json[0]["state"] == "running"
 
 
-def test_a_link_in_the_place_of_a_studys_lock_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_studys_lock_is_not_followed(tmp_path: Path, wording: Wording) -> None:
     """In a folder of several users it may be somebody else's."""
     (tmp_path / "thesis.txt").write_text("all of it")
     (tmp_path / notes.LOCK).symlink_to("thesis.txt")
-    with pytest.raises(InvalidInput, match=r"study\.lock: is a symbolic link"), notes.locked(tmp_path):
+    with wording("study.lock").raises(InvalidInput, HERE=tmp_path), notes.locked(tmp_path):
         pass
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
 def test_a_folder_that_makes_no_sense_is_named_and_left_out(
-    begun: Callable[..., Run], harness: Harness, tmp_path: Path
+    begun: Callable[..., Run], harness: Harness, tmp_path: Path, wording: Wording
 ) -> None:
     run = begun()
     shutil.copytree(run.folder, run.folder.parent / "broken")
     (run.folder.parent / "broken" / "plan.json").write_text("{}")
     done = harness("status")
     assert done.code == 0 and run.folder.name in done.stdout and "broken" not in done.stdout
-    assert done.stderr.startswith("harness: left out: runs/broken: ") and done.stderr.count("\n") == 1
+    wording("broken").ended(done, 0)
     (tmp_path / "empty").mkdir()
     for nothing in ("empty", "nowhere"):
-        refused = harness("status", nothing)
-        assert (refused.code, refused.stderr) == (2, f"harness: {nothing}: no run at or below it\n")
+        wording(nothing).refused(harness("status", nothing))
 
 
 def test_files_of_a_run_that_make_no_sense_keep_nobody_from_seeing_the_others(
@@ -237,23 +236,11 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     assert heard[1:] == [(2, "", "rank 0 exited with 1")] and not pace.left and not run.judged
 
 
-@pytest.mark.parametrize(
-    ("jobs", "said"),
-    [
-        (
-            ["19"],
-            "job 19 goes on and nothing is lost\n    harness status A\n    harness collect A\n    harness cancel A",
-        ),
-        (
-            ["19", "19", "20"],
-            "the jobs (19, 20) go on and nothing is lost\n    harness status A B C\n    harness collect A B C\n"
-            "    harness cancel A B C",
-        ),
-    ],
-)
+@cases
 def test_whoever_leaves_reads_which_jobs_go_on_and_how_to_come_back(
-    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, jobs: list[str], said: str
+    begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
+    jobs = case.words()
     runs = [begun() for _ in jobs]
 
     def interrupted(*more: object) -> None:
@@ -261,12 +248,8 @@ def test_whoever_leaves_reads_which_jobs_go_on_and_how_to_come_back(
 
     monkeypatch.setattr(collect, "known_jobs", {run.folder: [job] for run, job in zip(runs, jobs, strict=True)}.get)
     monkeypatch.setattr(collect, "_wait", interrupted)
-    with pytest.raises(Interrupted) as interruption:
+    with case.raises(Interrupted, **{name: run.folder for name, run in zip("ABC", runs, strict=False)}):
         collect.wait(runs, Listener())
-    shown = str(interruption.value)
-    for run, name in zip(runs, "ABC", strict=False):
-        shown = shown.replace(str(run.folder), name)
-    assert shown == f"interrupted by SIGTERM; {said}"
 
 
 @cases

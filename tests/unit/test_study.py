@@ -16,7 +16,7 @@ from harness import models
 from harness.core.backend import EVERY, backend, contenders
 from harness.running.study import Study, StudyPoint, labels, ps_counts
 from tests.conftest import ROOT, Clock, Harness
-from tests.wording import Case, cases
+from tests.wording import Case, Wording, cases
 
 SCALING = ROOT / "studies" / "scaling.toml"
 # workers: the best count published, on Piz Daint and on EC2's p2.xlarge (CSCS internship report 2017, tables 1 and 2)
@@ -168,15 +168,11 @@ def test_what_is_wrong_is_told_in_one_line_before_anything_is_done(
 
 
 def test_data_that_are_not_there_are_a_mistake_in_a_table(
-    harness: Harness, tmp_path: Path, environment: Callable[..., Path]
+    harness: Harness, tmp_path: Path, environment: Callable[..., Path], wording: Wording
 ) -> None:
     environment("pytorch")
     text = '[[matrix]]\nbackend = "pytorch"\n[[matrix]]\nbackend = "pytorch"\ndata = "nowhere"'
-    done = harness("study", "run", str(written(tmp_path, text)))
-    said = (
-        f"harness: {tmp_path}/trial.toml: matrix[1]: pytorch nodes=1 data=nowhere: --data: {tmp_path}/nowhere does not"
-    )
-    assert done.code == 2 and done.stderr.startswith(said) and done.stderr.count("\n") == 1, done.stderr
+    wording("nowhere").refused(harness("study", "run", str(written(tmp_path, text))), HERE=tmp_path)
 
 
 def test_an_id_depends_on_the_spec_alone(tmp_path: Path) -> None:
@@ -231,7 +227,9 @@ def test_a_study_goes_on_where_it_was(harness: Harness, tmp_path: Path) -> None:
     assert len(json.loads((folder / "study.json").read_text())["points"][1]["runs"]) == 4
 
 
-def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harness, tmp_path: Path) -> None:
+def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(
+    harness: Harness, tmp_path: Path, wording: Wording
+) -> None:
     file = written(tmp_path, TINY + '[[matrix]]\nbackend = "pytorch"')
     first = subprocess.Popen(
         [sys.executable, "-m", "harness", "study", "run", str(file)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
@@ -240,11 +238,9 @@ def test_only_one_works_on_a_study_and_what_is_interrupted_is_told(harness: Harn
     while not list(tmp_path.glob("runs/trial/*/repeat-1")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    second = harness("study", "run", str(file))
     folder = tmp_path / "runs" / "trial"
-    whose = f"process {first.pid} on {os.uname().nodename}"
-    said = f"harness: {folder}: another `harness study run` is at work on it: {whose}\n"
-    assert (second.code, second.stderr) == (2, said)
+    second = harness("study", "run", str(file))
+    wording("a second").refused(second, FOLDER=folder, PROCESS=f"process {first.pid} on {os.uname().nodename}")
     assert harness("study", "status", str(file), "--json").json[0]["state"] == "running"
     first.send_signal(signal.SIGINT)
     said = first.communicate(timeout=60)[1]
