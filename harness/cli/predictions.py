@@ -1,6 +1,5 @@
 """The scaling model: predict, fit and explain."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,40 +7,16 @@ import click
 
 from harness.cli.loading import RESULTS, any_of, leave_out, reading, some_of
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
-from harness.cli.values import ANY_PATH, AS_JSON, SOURCE, ParsedText, source
+from harness.cli.values import ANY_PATH, AS_JSON, SOURCE, ParsedText
 from harness.core.progress import ProgressLine
 from harness.core.spec import MOST_WORKERS
 from harness.core.text import plural
 from harness.core.validation import option_name
-from harness.core.written import numbers, positive, servers
+from harness.core.written import numbers, servers
 from harness.errors import InvalidInput
-from harness.results.selection import parted
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
-
-
-# --- what is written in a way of its own ---
-
-
-def _link(text: str) -> object:
-    from harness.prediction import parameters
-
-    return parameters.link(text)
-
-
-def _or_records(read: Callable[[str], object], what: str) -> Callable[[str], object]:
-    """What ``read`` understands, or a source of records; ``workload`` says of which."""
-
-    def reading(text: str) -> object:
-        if Path(parted(text)[0]).exists():
-            return source(text)
-        try:
-            return read(text)
-        except ValueError as error:
-            raise ValueError(f"{error}, or {what}") from None
-
-    return reading
 
 
 # --- options ---
@@ -61,15 +36,13 @@ FORWARD_SHARE = option(
     click.FloatRange(0.05, 0.95),
 )
 NETWORK = "its line rate, such as 9.5GB/s or rdma:25Gbit/s, or what `harness kernel network` measured; with --single"
-SINGLE = ParsedText(_or_records(positive, "the record of a run on one worker"))
-LINE_OR_KERNELS = ParsedText(_or_records(_link, "a folder with what `harness kernel network` has measured"))
 START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),
     option("--from sources", "start from these results; may be given several times", "RESULTS", SOURCE, multiple=True),
-    option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SINGLE),
+    option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SOURCE),
     FORWARD_SHARE,
-    option("--network", NETWORK, "RATE|RESULTS", LINE_OR_KERNELS),
+    option("--network", NETWORK, "RATE|RESULTS", SOURCE),
 )
 NODES = option(
     "--nodes",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from harness.core import backend as backends
 from harness.core.spec import EMULATED, RunSpec
 from harness.core.text import listed
 from harness.core.validation import making_sense_of, option_name
-from harness.core.written import positive, understood
+from harness.core.written import positive
 from harness.errors import InvalidInput
 from harness.prediction import carried, fitting, parameters
 from harness.prediction.forecast import Basis, described
@@ -24,6 +23,7 @@ from harness.prediction.problem import RING, structures
 from harness.prediction.workload import Workload
 from harness.results.imported import network_rate
 from harness.results.result import Result
+from harness.results.selection import parted
 from harness.results.sources import kernels, load, with_number
 
 # What a prediction takes from results where nobody says it: fields of a spec, and of results.
@@ -78,22 +78,20 @@ class StartingPoint:
     def of(cls, given: Mapping[str, Any]) -> StartingPoint:
         """From options by name; reads the records that stand in place of a number. A rate is in bytes/s, or a text."""
 
-        def number_or_results(option: str, value: Any) -> Any:
-            if value is None or isinstance(value, str | Path):
-                return value and load([value])
-            return understood(f"--{option} {value}", value, positive)
+        def number_or(records: str, option: str, read: Callable[[Any], Any]) -> Any:
+            value = given.get(option)
+            if value is None or (isinstance(value, str | Path) and Path(parted(value)[0]).exists()):
+                return value and ((option == "network" and _printed(Path(value))) or load([value]))
+            try:
+                return read(value)
+            except ValueError as error:
+                raise InvalidInput(f"--{option} {value!r}: {error}, or {records}") from None
 
-        network = given.get("network")
-        if isinstance(network, str) and re.match(r"\s*(rdma:|sockets:)?[\d.]", network) and not Path(network).exists():
-            network = understood(f"--network {network}", network, parameters.link)
-        if not isinstance(network, Network):
-            network = _printed(network) or number_or_results("network", network)
-        if isinstance(network, float | int):
-            network = Network(line_rate_gb_s=network / 1e9)
+        network = number_or("a folder with what `harness kernel network` has measured", "network", parameters.link)
         return cls(
             transport=given.get("transport"),
             device=given.get("device") or "auto",
-            single=number_or_results("single", given.get("single")),
+            single=number_or("the record of a run on one worker", "single", positive),
             forward_share=given.get("forward_share"),
             network=kernels(network) if isinstance(network, list) else network,
         )
@@ -105,12 +103,11 @@ class StartingPoint:
         return None if self.single is None else Alone(self.single, "auto", 1.0, "as given")
 
 
-def _printed(network: Any) -> float | None:
-    """The rate of a link that another suite's test has printed into a file (bytes/s); None if that is no such file."""
-    if not isinstance(network, str | Path) or not Path(network).is_file():
-        return None
-    with making_sense_of(network):
-        return network_rate(Path(network))
+def _printed(file: Path) -> Network | None:
+    """The link of which another suite's test has printed the rate into ``file``; None if that is no such file."""
+    with making_sense_of(file):
+        rate = network_rate(file) if file.is_file() else None
+    return Network(line_rate_gb_s=rate / 1e9) if rate else None
 
 
 def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,8 +175,8 @@ def asked(
     site, sources = given.get("site"), given.get("sources")
     if site and sources:
         raise InvalidInput("--site: instead of --from; for both give --from reference, too")
-    results = load_results(sources) if sources else of_site(site) if site else None
     start = StartingPoint.of(given)
+    results = load_results(sources) if sources else of_site(site) if site else None
     of_one = start.single if isinstance(start.single, Sequence) else None
     described_by = results if of_one is None else of_one
     taken = {} if described_by is None else as_measured(described_by, backend, given)

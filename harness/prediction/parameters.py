@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from harness.core.emulation import profile
 from harness.core.spec import EMULATED
+from harness.core.written import positive
 from harness.errors import InvalidInput
 from harness.results.published import FOLDER
 
@@ -218,16 +219,20 @@ class Network:
         return [throughput, overhead, MESSAGE, beside, *of_servers]
 
 
-def link(text: str) -> Network:
-    """A network of links that carry 9.5GB/s, 25Gbit/s or 200 Mb/s; ``rdma:25Gbit/s`` if transports use RDMA, and
-    ``sockets:25Gbit/s`` if they do not. B is a byte, b and bit are a bit. Raises ValueError.
+def link(rate: float | str) -> Network:
+    """A network of links that carry so many bytes/s, or 9.5GB/s, 25Gbit/s or 200 Mb/s; ``rdma:25Gbit/s`` if transports use
+    RDMA, and ``sockets:25Gbit/s`` if they do not. B is a byte, b and bit are a bit. Raises ValueError.
     """
-    match = re.fullmatch(r"\s*(?:(rdma|sockets):)?\s*(\d+(?:\.\d+)?|\.\d+)\s*([kKMGT]?)(B|b|bit)(?:/s|ps)\s*", text)
+    if not isinstance(rate, str):
+        return Network(line_rate_gb_s=positive(rate) / 1e9)
+    match = re.fullmatch(r"\s*(?:(rdma|sockets):)?\s*(\d+(?:\.\d+)?|\.\d+)\s*([kKMGT]?)(B|b|bit)(?:/s|ps)\s*", rate)
     if not match or float(match[2]) <= 0:
         raise ValueError("must be a rate such as 9.5GB/s, 25Gbit/s or rdma:200Gb/s")
-    rate = float(match[2]) * 1000.0 ** " kMGT".index(match[3].replace("K", "k") or " ") / (1 if match[4] == "B" else 8)
+    carried = (
+        float(match[2]) * 1000.0 ** " kMGT".index(match[3].replace("K", "k") or " ") / (1 if match[4] == "B" else 8)
+    )
     by = {None: None, "rdma": ("mpi", "nccl"), "sockets": ()}
-    return Network(line_rate_gb_s=rate / 1e9, rdma=by[match[1]])
+    return Network(line_rate_gb_s=carried / 1e9, rdma=by[match[1]])
 
 
 @cache
