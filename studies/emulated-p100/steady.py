@@ -496,8 +496,8 @@ def parted(points: Sequence[Point]) -> dict[str, list[Point]]:
     return dict(groups)
 
 
-# By the names of findings.
-QUESTIONS: dict[str, tuple[str, Callable[[Sequence[Point]], Outcome]]] = {
+Questions = Mapping[str, tuple[str, Callable[[Sequence[Point]], Outcome]]]  # by the names of findings
+QUESTIONS: Questions = {
     "in_no_order": (
         "Are toolkits faster than whole tensors on 2017's number of servers, in no order, as TensorFlow asks by itself?",
         partial(servers_lose, kind=KINDS[False, True, "none"]),
@@ -525,9 +525,9 @@ QUESTIONS: dict[str, tuple[str, Callable[[Sequence[Point]], Outcome]]] = {
 }
 
 
-def findings(points: Sequence[Point]) -> list[Finding]:
+def findings(points: Sequence[Point], questions: Questions = QUESTIONS) -> list[Finding]:
     not_measured: tuple[Answer, str, dict[str, float]] = ("cannot say", "Not measured.", {})
-    return [Finding(name, text, *(ask(points) or not_measured)) for name, (text, ask) in QUESTIONS.items()]
+    return [Finding(name, text, *(ask(points) or not_measured)) for name, (text, ask) in questions.items()]
 
 
 # --- the page ---
@@ -539,7 +539,8 @@ def page(points: Sequence[Point]) -> str:
     return template(HERE / "steady.md.j2").render(globals() | imported, points=points, known=spread(points))
 
 
-def write(points: Sequence[Point], folder: Path) -> None:
+def write(points: Sequence[Point], folder: Path, text: str, questions: Questions, script: str) -> None:
+    """Write the page with this ``text``, its points, and the answers to its ``questions``."""
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["links", "nodes", "way", "dilation", "bytes_scale", "repeats", "step_s", "law_s", "two_lines_s"])
@@ -550,37 +551,35 @@ def write(points: Sequence[Point], folder: Path) -> None:
             [point.links, spec.nodes, point.way, spec.dilation, spec.bytes_scale, repeats]
             + [f"{value:.5f}" for value in seconds]
         )
-    data = {
-        "experiment": "emulated-p100",
-        "script": "steady.py",
-        "findings": [finding._asdict() for finding in findings(points)],
-    }
-    files = {
-        "index.md": page(points),
-        "points.csv": table.getvalue(),
-        "analysis.json": json.dumps(data, indent=1) + "\n",
-    }
+    answers = [finding._asdict() for finding in findings(points, questions)]
+    data = {"experiment": "emulated-p100", "script": script, "findings": answers}
+    files = {"index.md": text, "points.csv": table.getvalue(), "analysis.json": json.dumps(data, indent=1) + "\n"}
     with writing(folder):
-        for name, text in files.items():
-            write_atomically(folder / name, text)
+        for name, content in files.items():
+            write_atomically(folder / name, content)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="the folder with the studies' kept records")
+def command(
+    script: Path,
+    page: Callable[[Sequence[Point]], str],
+    questions: Questions,
+    description: str | None,
+    argv: Sequence[str] | None = None,
+) -> None:
+    """The command line of a ``script`` that answers ``questions`` on a page."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="folders with studies' kept records")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to write the page  [default: print it]")
     options = parser.parse_args(argv)
-    points = read(sorted(path for path in options.results.glob("*") if path.is_dir()))
-    if options.output:
-        write(points, options.output)
-        print(options.output / "index.md")
-    else:
-        print(page(points), end="")
+    try:
+        points = read(sorted(path for folder in options.results for path in folder.glob("*") if path.is_dir()))
+        if options.output:
+            write(points, options.output, page(points), questions, script.name)
+        print(options.output / "index.md" if options.output else page(points), end="\n" if options.output else "")
+    except HarnessError as error:
+        print(f"{script.name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HarnessError as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    command(Path(__file__), page, QUESTIONS, __doc__)

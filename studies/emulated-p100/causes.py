@@ -1,0 +1,131 @@
+"""Which cause makes the drop of 2017: each is switched alone, from servers with all of them and from servers with none.
+
+    .venv/bin/python studies/emulated-p100/causes.py RESULTS... [-o DIR]
+
+RESULTS are the records that measure.py keeps in ``causes``, and those in ``steady``, which say how far jobs agree. The page
+is printed, or written with its data into DIR; ``causes.md.j2`` is the page. The drop is how many times longer a step takes on
+32 nodes than on 16, on links of a quarter of 2.25 GB/s: by the law that is the drop from 64 to 128 nodes on whole ones
+(causes.toml).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from measure import HERE
+from steady import Outcome, Point, Questions, Ratio, answer_of, command, spread
+
+from harness.core.text import template
+
+GRPC, GLOO, MPI = "parameter_server over grpc", "torch_parameter_server over gloo", "torch_parameter_server over mpi"
+# How servers may be set: what exchanges, as many of them on 16 and on 32 nodes, and what else differs.
+Setting = Mapping[str, object]
+BOTH: Setting = {"order": "forward", "threads": 1, "ps": (16, 32), "slow": False}
+ALL: Setting = {**BOTH, "runtime": GRPC, "placement": "greedy", "sync": "barrier"}
+NONE: Setting = {**BOTH, "runtime": GLOO, "placement": "partitioned", "sync": "accumulate"}
+# Each cause, and what switches it from servers with all of them, and from servers with none; None: nothing does.
+LARGEST = "the largest tensor is whole"
+SWITCHES: dict[str, tuple[Setting | None, Setting | None]] = {
+    "nothing is switched": ({}, {}),
+    LARGEST: ({"placement": "partitioned"}, {"placement": "greedy"}),
+    "placement: dealt in turn, not by size": ({"placement": "round_robin"}, None),
+    "order: parameters come in none": ({"order": "none"}, {"order": "none"}),
+    "number of servers: 16 on both sizes": ({"ps": (16, 16)}, {"ps": (16, 16)}),
+    "barrier of tokens": ({"sync": "accumulate"}, {"runtime": GRPC, "sync": "barrier"}),
+    "gRPC: Gloo and no barrier with all, gRPC with none": ({"runtime": GLOO, "sync": "accumulate"}, {"runtime": GRPC}),
+    "MPI: with no barrier": ({"runtime": MPI, "sync": "accumulate"}, {"runtime": MPI}),
+    "threads of a server: two": ({"threads": 2}, None),
+    "a slow node: its link has a tenth of the rate": (None, {"slow": True}),
+}
+LARGE, NO_DROP = 1.4, 1.1  # from which drop on it counts as that of 2017, and up to which it counts as none
+
+
+class Drop(NamedTuple):
+    """Steps on 16 and 32 nodes, and how many times longer the second is."""
+
+    few: Point
+    many: Point
+    ratio: Ratio
+
+
+def setting(point: Point) -> Setting:
+    """As in ``ALL``, but that ``ps`` is a number."""
+    spec, options = point.spec, point.spec.options
+    own = {name: options.get(name, "accumulate") for name in ("placement", "order", "sync")}
+    runtime, slow = f"{spec.backend} over {spec.transport}", "-slow-" in point.study
+    return own | {"runtime": runtime, "threads": spec.threads or 1, "ps": point.ps, "slow": slow}
+
+
+def drop(points: Sequence[Point], start: Setting, switch: Setting | None) -> Drop | None:
+    """The drop of servers set as ``start`` but for ``switch``; None where a size has no number."""
+    if switch is None:
+        return None
+    wanted: dict[str, object] = {**start, **switch}
+    sizes = dict(zip((16, 32), wanted["ps"], strict=True))  # type: ignore[call-overload]
+    alike = {
+        point.spec.nodes: point
+        for point in points
+        if point.study.startswith("causes")
+        and point.spec.nodes in sizes
+        and setting(point) == wanted | {"ps": sizes[point.spec.nodes]}
+    }
+    return Drop(alike[16], alike[32], spread(points).ratio(alike[32], alike[16])) if len(alike) == len(sizes) else None
+
+
+def drops(points: Sequence[Point]) -> dict[str, tuple[Drop | None, Drop | None]]:
+    """By cause: from servers with all causes, and from servers with none."""
+    return {name: (drop(points, ALL, off), drop(points, NONE, on)) for name, (off, on) in SWITCHES.items()}
+
+
+def root_cause(points: Sequence[Point]) -> Outcome:
+    measured = {(name, side): each for name, both in drops(points).items() for side, each in enumerate(both) if each}
+    if any((name, side) not in measured for name in ("nothing is switched", LARGEST) for side in (0, 1)):
+        return None
+    ratios = {key: each.ratio for key, each in measured.items()}
+    whole = [ratio for (name, side), ratio in ratios.items() if (name == LARGEST) == (side == 1)]
+    sliced = [ratio for (name, side), ratio in ratios.items() if (name == LARGEST) != (side == 1)]
+    yes = min(ratio.low for ratio in whole) > LARGE and max(ratio.high for ratio in sliced) < NO_DROP
+    no = min(ratio.high for ratio in whole) < LARGE or max(ratio.low for ratio in sliced) > NO_DROP
+    ends = [
+        f"{min(alike).value:.2f} to {max(alike).value:.2f} ×, in {len(alike)} settings" for alike in (whole, sliced)
+    ]
+    because = f"Twice as many nodes make a step with whole tensors longer by {ends[0]}, and with slices by {ends[1]}."
+    figures = {f"{name}, from {('all', 'none')[side]}": ratio.value for (name, side), ratio in ratios.items()}
+    return answer_of(yes, no), because, figures
+
+
+def fewer_are_better(points: Sequence[Point]) -> Outcome:
+    """The two searches that contradict the law."""
+    alike: dict[tuple[str, int], dict[int, Point]] = {}
+    for point in (point for point in points if point.study.startswith("search")):
+        alike.setdefault((f"{point.spec.backend} on {point.spec.nodes} nodes", point.spec.nodes), {})[point.ps] = point
+    ratios = {
+        f"{name}, {min(by)} against {max(by)}": spread(points).ratio(by[min(by)], by[max(by)])
+        for (name, _), by in alike.items()
+        if len(by) > 1
+    }
+    if not ratios:
+        return None
+    because = (
+        f"With the smaller number a step is as long: {'; '.join(f'{name} {ratio}' for name, ratio in ratios.items())}."
+    )
+    yes, no = (all(ratio.high < 1 for ratio in ratios.values()), all(ratio.low > 1 for ratio in ratios.values()))
+    return answer_of(yes, no), because, {name: ratio.value for name, ratio in ratios.items()}
+
+
+QUESTIONS: Questions = {
+    "root_cause": ("Does the largest whole tensor make the drop, and nothing else?", root_cause),
+    "fewer_are_better": (
+        "Are 4 servers on 16 nodes and 12 on 32, as 2017 chose, better than 6 and 20?",
+        fewer_are_better,
+    ),
+}
+
+
+def page(points: Sequence[Point]) -> str:
+    """The page as Markdown. ``causes.md.j2`` may use all that this module has, by the same names."""
+    return template(HERE / "causes.md.j2").render(globals(), points=points)
+
+
+if __name__ == "__main__":
+    command(Path(__file__), page, QUESTIONS, __doc__)
