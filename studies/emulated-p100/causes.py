@@ -2,10 +2,10 @@
 
     .venv/bin/python studies/emulated-p100/causes.py RESULTS... [-o DIR]
 
-RESULTS are the records that measure.py keeps in ``causes``, and those in ``steady``, which say how far jobs agree. The page
-is printed, or written with its data into DIR; ``causes.md.j2`` is the page. The drop is how many times longer a step takes on
-32 nodes than on 16, on links of a quarter of 2.25 GB/s: by the law that is the drop from 64 to 128 nodes on whole ones
-(causes.toml).
+RESULTS are the records that measure.py keeps in ``causes``, and those in ``steady``, which say how far jobs agree. The
+page is printed, or written with its data into DIR; ``causes.md.j2`` is the page. The drop is how many times longer a step
+takes on 32 nodes than on 16, on links of a quarter of 2.25 GB/s: by the law that is the drop from 64 to 128 nodes on
+whole ones (causes.toml).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measure import HERE
-from steady import Outcome, Point, Questions, Ratio, answer_of, command, spread
+from steady import Outcome, Point, Questions, Ratio, answer_of, command, findings, spread
 
 from harness.core.text import template
 
@@ -124,7 +124,7 @@ QUESTIONS: Questions = {
 
 def page(points: Sequence[Point]) -> str:
     """The page as Markdown. ``causes.md.j2`` may use all that this module has, by the same names."""
-    return template(HERE / "causes.md.j2").render(globals(), points=points)
+    return template(HERE / "causes.md.j2").render(globals() | {"findings": findings}, points=points)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def commands(title: str) -> str:
     """The commands of a section of the page, without what they print."""
     section = re.search(rf"^## \d\. {title}.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
     assert section
-    blocks = re.findall(r"(?:^    .*\n)+", section[0], re.MULTILINE)
+    blocks = re.findall(r"^```sh\n(.*?)^```", section[0], re.MULTILINE | re.DOTALL)
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     return "\n".join(line for line in lines if re.match(r"(harness|mkdir|echo|\$EDITOR) ", line))
 
