@@ -1,6 +1,8 @@
 """predict, fit and explain as people call them: what they answer, and that bad input is one line and exit code 2."""
 
 import json
+import re
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -231,6 +233,23 @@ def test_models_of_which_nobody_has_a_figure_are_predicted_from_that_of_one(
     horovod = ("predict", "--from", "reference:128 servers", "--backend", "horovod", "--model", model, "--nodes", "512")
     (one,) = harness(*horovod, "--single", single, "--json").succeeded().json["predictions"]
     assert one["efficiency"] == pytest.approx(published, abs=0.01)
+
+
+CORI_SECTION = (ROOT / "docs/scaling-model.md").read_text(encoding="utf-8").partition("\n## Three causes on Cori")[2]
+CORI_COMMANDS = re.findall(r"^    harness (predict --single .*)$", CORI_SECTION.partition("\n## ")[0], re.M)
+CORI_ROWS = re.findall(r"^\| [^|]+ \| (?:`(.*)`)? *\| (.*) \|$", CORI_SECTION.partition("\n## ")[0], re.M)
+
+
+@pytest.mark.parametrize("column", range(3))
+def test_the_table_of_three_causes_on_cori_is_what_the_law_predicts(harness: Harness, column: int) -> None:
+    assert len(CORI_COMMANDS) == 3 and len(CORI_ROWS) == 7
+    for more, cells in CORI_ROWS:
+        options = dict(re.findall(r"(--\S+) (\S+)", f"{CORI_COMMANDS[column]} {more}"))
+        if options["--backend"] == "multi_worker_mirrored":
+            del options["--ps"]
+        (one,) = harness("predict", *chain(*options.items()), "--json").succeeded().json["predictions"]
+        ends = [100 * one["efficiency"] * one[end] / one["img_per_s"] for end in ("img_per_s", "low", "high")]
+        assert list(map(int, re.findall(r"\d+", cells.split(" | ")[column]))) == pytest.approx(ends, abs=1), more
 
 
 def test_results_say_what_is_predicted_and_slow_rates_keep_their_digits(harness: Harness, tmp_path: Path) -> None:
