@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -17,9 +18,10 @@ from harness.core.written import positive
 from harness.errors import InvalidInput
 from harness.prediction import carried, fitting, parameters
 from harness.prediction.forecast import Basis, described
-from harness.prediction.observations import Observation, ObservationGroup, groups
+from harness.prediction.law import profile
+from harness.prediction.observations import Assumed, Observation, ObservationGroup, groups
 from harness.prediction.parameters import Network, Parameters
-from harness.prediction.problem import RING, structures
+from harness.prediction.problem import ASSUMED_WITHIN, RING, structures
 from harness.prediction.workload import Workload
 from harness.results.imported import network_rate
 from harness.results.result import Result
@@ -282,21 +284,18 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
         origin = f"{single.img_per_s:g} img/s, {single.origin}"
     else:
         single_s, single_draws, origin = _one_worker(ours, workload, start.device)
-    p, drawn = fit.parameters, fit.draws.parameters
-    if all(run.relative for run in chosen.observations):
-        p, drawn = p.in_units_of(single_s), drawn.in_units_of(single_s)
     trained = [run.workload for group in ours for run in group.observations]
     nominal = parameters.nominal_rate(chosen.key.system, chosen.link_gb_s)
-    rate, two_lines = _link(nominal, float(p.throughput), "was fitted")
+    rate, two_lines = _link(nominal, float(fit.parameters.throughput), "was fitted")
     dilations = sorted({run.dilation for run in results if run.system == chosen.key.system})
     network = f"network: fitted to {chosen.name}{_dilated(dilations, chosen.key.device)}"
     assumed = [estimate.quantity.name.replace("_", " ") for estimate in fit.estimates if not estimate.identified]
     more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
     of_fit = "this is computed with the most probable parameters, from which the medians of harness fit may be far"
     return Basis(
-        parameters=p,
+        parameters=fit.parameters,
         single_s=single_s,
-        draws=replace(fit.draws, parameters=drawn),
+        draws=fit.draws,
         single_draws=single_draws,
         made_from=(f"one worker: {origin}", network, two_lines, *more),
         warning=f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else "",
@@ -307,14 +306,20 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
 
 
 def _completed(group: ObservationGroup, workload: Workload, single: Alone) -> ObservationGroup:
-    """``group`` with the step of the ``single`` worker where nobody measured that of ``workload``."""
-    observations = (
-        replace(run, single_s=run.workload.batch_size / single.img_per_s)
-        if run.single_s is None and _alike(run, workload)
-        else run
-        for run in group.observations
-    )
-    return replace(group, observations=tuple(observations))
+    """``group`` with the step of the ``single`` worker where nobody measured that of ``workload``.
+
+    It also tells what other models take, by multiply-adds, if nobody's figure does.
+    """
+
+    def of(run: Observation) -> Observation:
+        if run.single_s is None and _alike(run, workload):
+            return replace(run, single_s=run.workload.batch_size / single.img_per_s)
+        if run.assumed and not run.assumed.origin:
+            work, its = (profile(model).multiply_adds for model in (workload.model, run.workload.model))
+            return replace(run, assumed=Assumed(single.img_per_s * work / its))
+        return run
+
+    return replace(group, observations=tuple(map(of, group.observations)))
 
 
 def _most_telling(every: Sequence[ObservationGroup], workload: Workload, transport: str | None) -> ObservationGroup:
@@ -353,11 +358,13 @@ def _alike(run: Observation, workload: Workload, batch: int | None = None) -> bo
 def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: str) -> tuple[float, Any, str]:
     """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it.
 
-    Workers that do what those on several nodes do come first: on one machine a node alone has more threads.
+    Workers that do what those on several nodes do come first: on one machine a node alone has more threads. Efficiencies
+    come last, if somebody's figure of one worker stands beside them.
     """
-    for batch in (workload.batch_size, None):
+    for relative, batch in product((False, True), (workload.batch_size, None)):
         for group in every:
-            runs = [run for run in group.observations if _alike(run, workload, batch) and not run.relative]
+            runs = [run for run in group.observations if _alike(run, workload, batch) and run.relative == relative]
+            runs = [run for run in runs if run.single_s or not run.assumed or run.assumed.origin]
             if not runs or device not in ("auto", group.key.device):
                 continue
             usual = {run.work for run in group.observations if run.nodes > 1}
@@ -371,6 +378,9 @@ def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: s
                 draws = fit.single_draws[first.work]
                 step_s, how = fit.singles[first.work], "fitted"
             origin = f"{how}, {first.workload.batch_size / step_s:,.4g} img/s ({group.name})"
+            if first.assumed and not first.single_s:
+                origin += f"; assumed beforehand: {first.assumed.img_per_s:.4g} img/s, within a factor of "
+                origin += f"{ASSUMED_WITHIN:g} ({first.assumed.origin})"
             if any(run.workers == 1 and run.single_s is not None and run not in same for run in runs):
                 origin += "; the worker that was measured alone has other threads, data or software"
             if (factor := workload.batch_size / first.workload.batch_size) != 1:

@@ -19,7 +19,7 @@ from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, informative
 from harness.prediction.parameters import Floats, Parameters, Prior, Quantity, Share
-from harness.prediction.problem import FINISHED, FitProblem, Structure, single_step, structures
+from harness.prediction.problem import FINISHED, FitProblem, Structure, single_step, structures, unit_of
 from harness.prediction.sampling import SEED, Population, sample
 
 DRAWN = 1000
@@ -199,12 +199,14 @@ class Fit:
     def step_s(self, observation: Observation, law: Law | None = None) -> float:
         """The step by the law alone with the most probable parameters, in the unit of the observation."""
         o = observation
-        return float((law or o.law).seconds(o.nodes, o.workers, self.single_s(o), self.parameters))
+        seconds = (law or o.law).seconds(o.nodes, o.workers, self.single_s(o), self.parameters)
+        return float(seconds / unit_of(o, self.singles))
 
     def forecast(self, observation: Observation) -> tuple[float, float, float]:
         """The predicted step, as a median and the ends of its interval, in the unit of the observation."""
         o, single_s = observation, single_step(observation, self.single_draws)
-        return middle(self.draws.steps(o.law, o.nodes, o.workers, single_s, o.workload.way(o.law)))
+        steps = self.draws.steps(o.law, o.nodes, o.workers, single_s, o.workload.way(o.law))
+        return middle(steps / unit_of(o, self.single_draws))
 
     @cached_property
     def searches(self) -> tuple[tuple[Observation, float], ...]:
@@ -224,9 +226,10 @@ class Fit:
         """The mean error of two lines on ``runs``: at the link's nominal rate, or the fitted one where none is known."""
         p, share = self.parameters, self.problems[0].share.typical
         nominal = known.nominal_rate(self.group.key.system, self.group.link_gb_s)
-        rate = float(p.throughput) if nominal is None or any(one.relative for one in runs) else nominal
+        rate = float(p.throughput) if nominal is None else nominal
         steps_s = (one.law.two_lines_s(one.nodes, self.single_s(one), share, rate) for one in runs)
-        return mean_error([one.step_s / step_s - 1 for one, step_s in zip(runs, steps_s, strict=True)])
+        measured_s = (one.step_s * unit_of(one, self.singles) for one in runs)
+        return mean_error([one_s / step_s - 1 for one_s, step_s in zip(measured_s, steps_s, strict=True)])
 
 
 def mean_error(errors: Sequence[float]) -> float:

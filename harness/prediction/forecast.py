@@ -185,7 +185,10 @@ def at(workload: Workload, basis: Basis, nodes: int, ps: int) -> Prediction:
     workers = nodes * workload.devices_per_node
     images, law, p = workers * workload.batch_size, workload.law(ps), basis.parameters
     law_s = float(law.seconds(nodes, workers, basis.single_s, p))
-    step_s, low, high = middle(_drawn(workload, basis, nodes, ps)) if basis.draws else (law_s, math.nan, math.nan)
+    drawn = _drawn(workload, basis, nodes, ps) if basis.draws else np.array([law_s])
+    step_s, low, high = middle(drawn) if basis.draws else (law_s, math.nan, math.nan)
+    # Where a single worker's step is drawn, too, what it has in common with the step drops out.
+    single = basis.single_draws if isinstance(basis.single_draws, np.ndarray) else None
     return Prediction(
         nodes=nodes,
         workers=workers,
@@ -195,7 +198,7 @@ def at(workload: Workload, basis: Basis, nodes: int, ps: int) -> Prediction:
         img_per_s=images / step_s,
         low=images / high,
         high=images / low,
-        efficiency=basis.single_s / step_s,
+        efficiency=basis.single_s / step_s if single is None else float(np.median(single / drawn)),
         bounds=tuple(bounds(workload, basis, nodes, ps)),
         two_lines_s=law.two_lines_s(nodes, basis.single_s, float(p.forward_share), basis.rate or float(p.throughput)),
         extrapolates=extrapolates(workload, basis, nodes),

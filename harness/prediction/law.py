@@ -41,11 +41,13 @@ class ModelProfile:
 
     ``left`` is the share of a forward pass that is still to be computed when tensor i is first needed. The backward pass
     goes the other way and has the same shares: ``left`` is also what of it is done when tensor i's gradient exists.
+    ``multiply_adds`` are those of a forward pass, per image.
     """
 
     names: tuple[str, ...]
     bytes: Floats  # [tensors]
     left: Floats  # [tensors], from 1 down to 0
+    multiply_adds: float
 
 
 @cache
@@ -61,6 +63,7 @@ def profile(model: str, image_size: int | None = None) -> ModelProfile:
         names=tuple(tensor.name for tensor in specification.tensors),
         bytes=np.array([tensor.bytes for tensor in specification.tensors], float),
         left=np.cumsum(work[::-1])[::-1] / work.sum(),
+        multiply_adds=float(work.sum()),
     )
 
 

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from harness import models
 from harness.core import backend as backends
+from harness.core.emulation import profile as device_profile
+from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.prediction.law import Law
+from harness.prediction.law import Law, profile
 from harness.prediction.parameters import Network, network
 from harness.prediction.workload import Workload
 from harness.results.result import Result
@@ -24,6 +26,7 @@ from harness.results.result import Result
 # taken to be less than LEAST_ERROR. Where no spread was published it is taken to be UNPUBLISHED.
 LEAST_ERROR, UNPUBLISHED = 0.01, 0.02
 USUAL = 4
+USUAL_BATCH = int(RunSpec.model_fields["batch_size"].default)
 # What a published table says of runs that are the best of a search, and the strategy that lost it.
 SEARCHED = "best PS count for this size"
 LOST = {"parameter_server": "distributed_replicated", "distributed_replicated": "parameter_server"}
@@ -48,14 +51,21 @@ class GroupKey(NamedTuple):
     mpi: str = ""  # the library, where results have several
 
 
+class Assumed(NamedTuple):
+    """What one worker is assumed to train (img/s) where only efficiencies are known, and whose figure that is (or "")."""
+
+    img_per_s: float
+    origin: str = ""
+
+
 @dataclass(frozen=True)
 class Observation:
     """The mean step of one run.
 
-    ``step_s`` is in seconds, or in steps of a single worker where only an efficiency was published. ``single_s`` is a
-    single worker's step in the same unit, None where nobody measured it; ``work`` then tells which runs have it in common.
-    ``error`` is the relative standard error of ``step_s``. ``beaten`` are the laws of what was tried in its place and was
-    not faster.
+    ``step_s`` is in seconds, or in steps of a single worker where only an efficiency was published (``relative``).
+    ``single_s`` is a single worker's step (s), None where nobody measured it; ``work`` then tells which runs have it in
+    common, and ``assumed`` where the fit of an efficiency starts. ``error`` is the relative standard error of ``step_s``.
+    ``beaten`` are the laws of what was tried in its place and was not faster.
     """
 
     workload: Workload
@@ -69,6 +79,7 @@ class Observation:
     error: float
     relative: bool = False
     beaten: tuple[Law, ...] = ()
+    assumed: Assumed | None = None
 
     @property
     def img_per_s(self) -> float:
@@ -125,25 +136,16 @@ def groups(
 
     Runs that read image files are left out unless ``data`` is "real": how long reading takes is not part of the law. So are
     runs of other training (asynchronous, 16 bit gradients), of models that are not in ``harness/models``, of backends
-    that do not say what they exchange, and efficiencies that are known to be relative to several workers. Of a group's
-    models only one may have nothing but efficiencies, the one with most of them: each model's unit is a step of its own.
+    that do not say what they exchange, and efficiencies that are known to be relative to several workers. An efficiency
+    whose batch nobody published is taken to be of the usual one.
     """
     left_out = Counter[str]()
-    by_key: dict[GroupKey, list[tuple[Result, int]]] = defaultdict(list)
+    fitted: dict[GroupKey, list[Result]] = defaultdict(list)
     for run, runs in _distinct([result for result in results if not result.kernel]):
         if reason := unfit(run, data):
             left_out[reason] += runs
         else:
-            by_key[_key(run)].append((run, runs))
-    fitted: dict[GroupKey, list[Result]] = defaultdict(list)
-    for key, alike in by_key.items():
-        relative = Counter(run.model for run, _ in alike if math.isnan(run.img_per_s))
-        usual = relative.most_common(1)[0][0] if relative else ""
-        for run, runs in alike:
-            if math.isnan(run.img_per_s) and run.model != usual:
-                left_out[f"an efficiency of {run.model} cannot be fitted with those of {usual}"] += runs
-            else:
-                fitted[key].append(run)
+            fitted[_key(run)].append(run if run.batch_size else replace(run, batch_size=USUAL_BATCH))
     # Mean steps of a single worker, by what it does, and by that and its backend.
     steps: dict[Hashable, list[float]] = defaultdict(list)
     for run in chain(*fitted.values()):
@@ -154,7 +156,8 @@ def groups(
     made = []
     for key in sorted(fitted):
         spread = _usual_spread(fitted[key])
-        observations = [_observation(run, singles, spread) for run in fitted[key]]
+        assumed = _assumed(fitted[key])
+        observations = [_observation(run, singles, spread, assumed.get(run.model)) for run in fitted[key]]
         observations.sort(key=attrgetter("workers", "workload.backend", "ps"))
         link_gb_s = next((run.link_gb_s for run in fitted[key] if not math.isnan(run.link_gb_s)), None)
         made.append(ObservationGroup(key, tuple(observations), forward_share, link_gb_s))
@@ -222,7 +225,27 @@ def work_of(run: Result) -> tuple[Hashable, ...]:
     return tuple(getattr(run, name) for name in ("system", "software", *WORK))
 
 
-def _observation(run: Result, singles: Mapping[Hashable, float], usual: float) -> Observation:
+def _assumed(runs: Sequence[Result]) -> dict[str, Assumed]:
+    """What one worker is assumed to train, by model, where ``runs`` of one group have efficiencies; else empty.
+
+    That is what the file of the system's device says, if it has one. Throughputs of the group, and else 1 step per second,
+    tell it of models that are not in it, by multiply-adds.
+    """
+    relative = sorted({run.model for run in runs if math.isnan(run.img_per_s)})
+    if not relative:
+        return {}
+    largest_first = sorted((run for run in runs if run.img_per_s > 0), key=lambda run: -run.workers)
+    known = {run.model: Assumed(run.img_per_s / run.workers, f"runs on {run.workers}") for run in largest_first}
+    if device := network(runs[0].system).device:
+        steps = device_profile(device).steps.items()
+        known |= {name: Assumed(step.img_per_s, f"{device}, by {step.source}") for name, step in steps}
+    known = known or {relative[0]: Assumed(USUAL_BATCH)}
+    (model, (img_per_s, origin)), *_ = known.items()
+    per_s, whose = img_per_s * profile(model).multiply_adds, origin and f"{model} on {origin}"
+    return {name: Assumed(per_s / profile(name).multiply_adds, whose) for name in relative} | known
+
+
+def _observation(run: Result, singles: Mapping[Hashable, float], usual: float, assumed: Assumed | None) -> Observation:
     relative, work, workload = math.isnan(run.img_per_s), work_of(run), Workload.of(run)
     of_backend = (run.backend, run.transport, work)
     # What a published table says that it searched was won against the other strategy with as many servers.
@@ -234,11 +257,12 @@ def _observation(run: Result, singles: Mapping[Hashable, float], usual: float) -
         workers=run.workers,
         ps=run.ps,
         step_s=step_of(run),
-        single_s=1.0 if relative else singles.get(of_backend, singles.get(work)),
+        single_s=singles.get(of_backend, singles.get(work)),
         work=work,
         error=_error(run, usual),
         relative=relative,
         beaten=(replace(workload, backend=lost).law(run.ps),) if lost else (),
+        assumed=assumed if relative else None,
     )
 
 

@@ -181,11 +181,6 @@ class Parameters:
         values: dict[str, Any] = {part.name: float(getattr(self, part.name)) for part in fields(self)}
         return Parameters(**values | {"switch_nodes": self.switch_nodes})
 
-    def in_units_of(self, single_s: float) -> Parameters:
-        """Parameters that were fitted in steps of a single worker, for one whose step takes ``single_s`` seconds."""
-        times = {q.name: getattr(self, q.name) * single_s for q in FITTED if q.si == "s"}
-        return replace(self, throughput=self.throughput / single_s, **times)
-
 
 PAYLOAD = 8948 / 9014  # of a link's rate, in frames of 9000 bytes: without 20 of IP, 32 of TCP, and Ethernet's 14
 
@@ -195,11 +190,13 @@ class Network:
     """What is known of a system's network, as in ``results/reference/networks.toml``.
 
     ``line_rate_gb_s`` (GB/s) is what its own benchmark moves between two nodes. ``rdma`` are the transports that use RDMA
-    there, where all others go through sockets; None: nobody knows.
+    there, where all others go through sockets; None: nobody knows. ``device`` is what a node computes on, as its file in
+    ``harness/core/devices`` is called.
     """
 
     system: str = ""
     site: str = ""
+    device: str = ""
     line_rate_gb_s: float | None = None
     rdma: Sequence[str] | None = None
     switch_nodes: int = 1

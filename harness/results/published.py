@@ -168,6 +168,8 @@ class Efficiency(PublishedRow):
     """One published scaling efficiency on ``workers`` devices, relative to 1.0 on ``base`` of them, if that is known."""
 
     framework: str = Field(min_length=1, serialization_alias="software")
+    transport: str = ""
+    batch_per_device: CountCell = Field(None, serialization_alias="batch_size")
     workers: int = Field(ge=1, le=MOST)
     scaling_efficiency: float = Field(gt=0, le=1.5, serialization_alias="published_efficiency")
     base: CountCell = Field(None, serialization_alias="published_base")

@@ -56,6 +56,13 @@ def test_bytes_are_scaled_tensor_by_tensor_and_time_is_not() -> None:
     assert tenth.multiply_adds(224) == whole.multiply_adds(224)
 
 
+def test_hep_cnn_on_knl_is_what_2_tflops_per_second_make_of_its_multiply_adds() -> None:
+    step = profile("knl").steps["hep_cnn"]
+    flop = 3 * 2 * sum(models.specification("hep_cnn").multiply_adds(224))  # forward, and backward twice as much
+    assert step.img_per_s == pytest.approx(2e12 / flop, rel=0.01)
+    assert step.batch_size == 128
+
+
 def test_every_known_device_says_where_its_figures_are_from() -> None:
     assert {"a100", "h100", "k80", "knl", "p100"} <= set(known())
     for name in known():

@@ -138,11 +138,28 @@ def test_p2_xlarge_above_32_workers_is_not_predicted_and_its_intervals_show_that
         assert high > 1.3 * low
 
 
-def test_cori_on_128_follows_from_512_to_5_points_of_efficiency() -> None:
-    found = unseen("Cori KNL", "workers=128", "TensorFlow gRPC sync")
-    (one,) = found.unseen
+def test_cori_on_128_and_hep_cnn_follow_from_512_to_5_points_of_efficiency() -> None:
+    found = unseen("Cori KNL", "workers<512", "TensorFlow gRPC sync")
     assert [other.workers for other in found.seen] == [512]
-    assert abs(1 / found.fit.step_s(one) - 1 / one.step_s) <= 0.05
+    assert [one.workload.model for one in found.unseen] == ["resnet50", "hep_cnn"]
+    for one in found.unseen:
+        assert abs(1 / found.fit.step_s(one) - 1 / one.step_s) <= 0.05
+    assert found.covered == 2
+
+
+def test_efficiencies_of_several_models_share_a_throughput_and_have_steps_of_their_own() -> None:
+    fit = fitted("Cori KNL", "TensorFlow gRPC sync")
+    assert sorted(one.workload.model for one in fit.group.observations) == ["hep_cnn", "resnet50", "resnet50"]
+    assert len(fit.singles) == 2
+    assert max(map(abs, fit.errors)) <= 0.02
+
+
+def test_an_efficiency_tells_the_product_of_throughput_and_single_step_and_neither_alone() -> None:
+    fit = fitted("Cori KNL", "TensorFlow gRPC sync")
+    assert not identified(fit)["throughput"]
+    (work,) = [work for work in fit.singles if "resnet50" in work]
+    throughput, single_s = np.asarray(fit.draws.parameters.throughput), fit.single_draws[work]
+    assert np.log(throughput * single_s).std() < 0.5 * min(np.log(throughput).std(), np.log(single_s).std())
 
 
 def test_what_was_published_is_what_the_law_was_selected_on_and_other_measurements_are_not() -> None:

@@ -1,6 +1,8 @@
 """predict, fit and explain as people call them: what they answer, and that bad input is one line and exit code 2."""
 
 import json
+import re
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -185,9 +187,50 @@ def test_where_only_efficiencies_are_known_they_do_not_depend_on_how_fast_a_work
     cori = ("predict", "--site", "cori", "--backend", "parameter_server", "--nodes", "512", "--ps", "64", "--json")
     found = [harness(*cori, "--single", single) for single in ("1", "10", "100")]
     efficiencies = [one.succeeded().json["predictions"][0]["efficiency"] for one in found]
-    assert efficiencies == pytest.approx([efficiencies[0]] * 3, rel=1e-6)
-    assert efficiencies[0] == pytest.approx(0.23, abs=0.03)
+    assert efficiencies == pytest.approx([0.23] * 3, abs=0.03)
     assert "only efficiencies were published" in harness("fit", "reference:Cori").succeeded().stdout
+
+
+def test_efficiencies_predict_with_the_step_of_a_devices_file_which_may_be_far_off(harness: Harness) -> None:
+    cori = ("predict", "--from", "reference:Cori", "--model", "hep_cnn", "--backend", "parameter_server")
+    cori = (*cori, "--nodes", "256", "--ps", "1")
+    text = harness(*cori).succeeded().stdout
+    assert "as it was measured: --batch-size 128" in text
+    assert "assumed beforehand: 127 img/s, within a factor of 3 (knl, by Kurth et al." in text
+    (assumed,), (given,) = (
+        harness(*cori, "--json", *more).succeeded().json["predictions"] for more in ((), ("--single", "127"))
+    )
+    for one in (assumed, given):
+        assert one["efficiency"] == pytest.approx(0.83, abs=0.05)  # published as more than 0.8
+        assert one["low"] < one["img_per_s"] < one["high"]
+    assert given["high"] / given["low"] < 1.3 < assumed["high"] / assumed["low"]
+
+
+@pytest.mark.parametrize(("model", "single", "published"), [("inception3", "80", 0.9), ("vgg16", "30", 0.68)])
+def test_models_of_which_nobody_has_a_figure_are_predicted_from_that_of_one(
+    harness: Harness, model: str, single: str, published: float
+) -> None:
+    """Inception-v3, ResNet-101 and VGG-16 share a throughput; --single gives seconds to one of them, and so to all."""
+    horovod = ("predict", "--from", "reference:128 servers", "--backend", "horovod", "--model", model, "--nodes", "512")
+    (one,) = harness(*horovod, "--single", single, "--json").succeeded().json["predictions"]
+    assert one["efficiency"] == pytest.approx(published, abs=0.01)
+
+
+CORI_SECTION = (ROOT / "docs/scaling-model.md").read_text(encoding="utf-8").partition("\n## Three causes on Cori")[2]
+CORI_COMMANDS = re.findall(r"^harness (predict --single .*)$", CORI_SECTION.partition("\n## ")[0], re.M)
+CORI_ROWS = re.findall(r"^\| [^|]+ \| (?:`(.*)`)? *\| (.*) \|$", CORI_SECTION.partition("\n## ")[0], re.M)
+
+
+@pytest.mark.parametrize("column", range(3))
+def test_the_table_of_three_causes_on_cori_is_what_the_law_predicts(harness: Harness, column: int) -> None:
+    assert len(CORI_COMMANDS) == 3 and len(CORI_ROWS) == 7
+    for more, cells in CORI_ROWS:
+        options = dict(re.findall(r"(--\S+) (\S+)", f"{CORI_COMMANDS[column]} {more}"))
+        if options["--backend"] == "multi_worker_mirrored":
+            del options["--ps"]
+        (one,) = harness("predict", *chain(*options.items()), "--json").succeeded().json["predictions"]
+        ends = [100 * one["efficiency"] * one[end] / one["img_per_s"] for end in ("img_per_s", "low", "high")]
+        assert list(map(int, re.findall(r"\d+", cells.split(" | ")[column]))) == pytest.approx(ends, abs=1), more
 
 
 def test_results_say_what_is_predicted_and_slow_rates_keep_their_digits(

@@ -10,6 +10,7 @@ from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.holdout import HeldOut
 from harness.prediction.law import COMPUTE
 from harness.prediction.observations import Observation, informative
+from harness.prediction.problem import ASSUMED_WITHIN
 from harness.prediction.workload import Workload
 from harness.report.text.table import table
 
@@ -184,7 +185,7 @@ def parameters(fit: Fit) -> list[str]:
         lines.append(f"{name}: {value}{unit} ({low} – {high}); {estimate.how}: {quantity.meaning}")
     p = fit.parameters
     if all(one.relative for one in fit.group.observations):
-        lines.append("only efficiencies were published: a single worker's step counts as 1 s in GB/s and ms")
+        lines.append(f"only efficiencies were published: a worker's step is known to a factor of {ASSUMED_WITHIN:g}")
     how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"
     lines.append(f"forward share of compute: {fit.problems[0].share.typical:g} ({how})")
     if len(fit.chances) > 1:
