@@ -19,7 +19,7 @@ from harness.errors import InvalidInput
 from harness.prediction import carried, fitting, parameters
 from harness.prediction.forecast import Basis, described
 from harness.prediction.law import profile
-from harness.prediction.observations import Assumed, Observation, ObservationGroup, groups
+from harness.prediction.observations import Assumed, Observation, ObservationGroup, device_of, groups
 from harness.prediction.parameters import Network, Parameters
 from harness.prediction.problem import ASSUMED_WITHIN, RING, structures
 from harness.prediction.workload import Workload
@@ -201,7 +201,8 @@ def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] |
     devices = backends.backend(workload.backend).devices
     if start.device == "auto" and single:
         start = replace(start, device=single.device)
-    if start.device == "auto" and len(devices) == 1:
+    elsewhere = results is not None and not any(device_of(result) in devices for result in results)
+    if start.device == "auto" and len(devices) == 1 and not elsewhere:
         start = replace(start, device=devices[0])
     if start.network is not None:
         if single is None:
@@ -211,7 +212,13 @@ def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] |
         return _from_little(workload, start, start.network, single)
     if results is None:
         raise InvalidInput("nothing to start from: give --site NAME, --from RESULTS, or --single with --network")
-    return basis(results, workload, start)
+    known = basis(results, workload, start)
+    if not elsewhere:
+        return known
+    assumed = (
+        f"{workload.backend} runs on {listed(devices, 'or')} only: its workers are taken to compute as fast as these"
+    )
+    return replace(known, made_from=(*known.made_from, assumed))
 
 
 def _from_little(workload: Workload, start: StartingPoint, network: Network | Sequence[Result], single: Alone) -> Basis:

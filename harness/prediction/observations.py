@@ -206,11 +206,14 @@ def unfit(run: Result, data: str) -> str:
     return f"backend {run.backend} does not say what it exchanges"
 
 
+def device_of(run: Result) -> str:
+    """Of published results, which do not say it, only those of Xeon Phi nodes were computed on a CPU."""
+    return run.device or ("cpu" if "KNL" in run.system else "cuda")
+
+
 def _key(run: Result) -> GroupKey:
     mechanism = "servers" if Workload.of(run).has_servers else "allreduce"
-    # Of published results only those of Xeon Phi nodes were computed on a CPU.
-    device = run.device or ("cpu" if "KNL" in run.system else "cuda")
-    return GroupKey(run.system, run.software, mechanism, run.transport, device, run.mpi)
+    return GroupKey(run.system, run.software, mechanism, run.transport, device_of(run), run.mpi)
 
 
 def step_of(run: Result) -> float:

@@ -160,6 +160,16 @@ def test_json_is_json_and_has_intervals(harness: Harness) -> None:
     assert strictly(harness("fit", "reference", "--hold-out", "workers=128", "--json").succeeded().stdout)["fits"]
 
 
+def test_a_backend_without_kernels_for_a_device_is_predicted_by_its_exchange(harness: Harness) -> None:
+    """Caffe2 trains on CPUs only here, and Piz Daint had GPUs. A simple net computes nothing while it sums."""
+    asked = ("predict", *DAINT, "--nodes", "128", "--json", "--backend")
+    told = [harness(*asked, *backend).succeeded().json for backend in (["caffe2"], ["caffe2", "--net-type", "simple"])]
+    assert "caffe2 runs on cpu only: its workers are taken to compute as fast as these" in told[0]["made_from"]
+    dag, simple = (each["predictions"][0]["step_s"] for each in told)
+    (fused,) = harness(*asked, "horovod:tensorflow:mpi").succeeded().json["predictions"]
+    assert dag == pytest.approx(fused["step_s"], rel=0.05) and simple > 1.4 * dag
+
+
 def test_every_number_of_servers_that_has_a_place_is_a_line(harness: Harness) -> None:
     lines = harness("predict", *SERVERS, "--nodes", "2..3+1", "--ps", "1..3+1").succeeded().stdout.splitlines()
     shown = [f"{at(line)[0]} nodes, {at(line)[2]} PS" for line in lines[4:9]]
