@@ -30,6 +30,12 @@ def _link(text: str) -> object:
     return parameters.link(text)
 
 
+def _reader(text: str) -> object:
+    from harness.prediction import forecast
+
+    return forecast.reader(text)
+
+
 def _or_records(read: Callable[[str], object], what: str) -> Callable[[str], object]:
     """What ``read`` understands, or a source of records; ``workload`` says of which."""
 
@@ -61,6 +67,7 @@ FORWARD_SHARE = option(
     click.FloatRange(0.05, 0.95),
 )
 NETWORK = "its line rate, such as 9.5GB/s or rdma:25Gbit/s, or what `harness kernel network` measured; with --single"
+READ_RATE = "how fast a node reads real images, as in 180img/s, or all nodes together, as in shared:9000img/s"
 SINGLE = ParsedText(_or_records(positive, "the record of a run on one worker"))
 LINE_OR_KERNELS = ParsedText(_or_records(_link, "a folder with what `harness kernel network` has measured"))
 START = grouped(
@@ -70,6 +77,7 @@ START = grouped(
     option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SINGLE),
     FORWARD_SHARE,
     option("--network", NETWORK, "RATE|RESULTS", LINE_OR_KERNELS),
+    option("--read-rate", READ_RATE, "RATE", ParsedText(_reader)),
 )
 NODES = option(
     "--nodes",
