@@ -65,8 +65,8 @@ class Kept(Frozen):
 
     ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
     step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
-    ``stalled_s`` is how long the devices waited for parameters, and ``stalls_s`` how long the first of them did before each
-    layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
+    ``stalled_s`` is how long the devices waited for parameters and images, and ``stalls_s`` how long the first of them did
+    before each layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
     ``computed_s`` is how long they computed in all, delays included.
     ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell. ``forked``: the
     process shares its framework's memory with those of the same run.
