@@ -46,6 +46,7 @@ EXCLUDED: Entries = (
     ("*", "* -m pytest *", "is these tests"),
     ("*", "python benchmarks/law_*", "takes hours"),
     ("docs/error-rates.md", "python benchmarks/error_rates.py", "takes half an hour: tests/unit/test_jobs.py"),
+    ("*", "python benchmarks/slow_disk.py*", "takes minutes, as root: tests/parity/test_slow_disk.py"),
     ("*", "python benchmarks/kernel_peers.py*", "takes minutes, and programs that Debian has: docs/kernels.md"),
     ("*", "python3 benchmarks/gpu_check.py *", "is carried out by tests/unit/test_gpu_check.py"),
     ("*", "*/emulated-p100/measure.py*", "takes hours, as root, of a machine that does nothing else"),
