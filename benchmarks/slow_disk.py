@@ -72,7 +72,7 @@ def mounted(place: Path, images: int) -> Iterator[Disk]:
         return subprocess.run([*map(str, words)], check=True, capture_output=True, text=True).stdout.strip()
 
     command("truncate", "-s", f"{images * 40 // 1000 + 100}M", image)
-    command("mkfs.ext4", "-q", image)
+    command("mkfs.ext4", "-q", "-b", PAGE, image)  # by itself it takes 1 KiB for a small one
     device = command("losetup", "--find", "--show", image)
     folder.mkdir()
     group.mkdir()
