@@ -235,30 +235,33 @@ def predict(
     results: Sequence[str | Path] | None = None,
     single: float | str | Path | None = None,
     network: float | str | Path | None = None,
+    read_rate: float | str | None = None,
     **fields: object,
 ) -> pandas.DataFrame:
     """Predict throughput on so many ``nodes``: ``harness predict``.
 
     Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker, or its
     record) with the ``network``: its line rate in bytes/s or such as ``"rdma:25Gbit/s"``, or what ``harness kernel
-    network`` has measured. ``ps`` are numbers of parameter servers, by default the best one. ``fields`` are ``model``,
+    network`` has measured. ``read_rate`` is how fast a node reads real images (img/s), or all together, as in
+    ``"shared:9000img/s"``. ``ps`` are numbers of parameter servers, by default the best one. ``fields`` are ``model``,
     ``batch_size``, ``image_size``, ``devices_per_node``, ``transport``, ``device`` and the backend's own options; the first
     four and ``device`` are by default those of the results.
 
     Returns one row per size and number of servers: ``nodes``, ``workers``, ``ps``,
     ``step_s``, ``img_per_s`` with its 90 % interval ``low`` and ``high`` (NaN where nothing is known of the spread),
-    ``efficiency``, relative to one worker, ``two_lines_s``, the step by the simplest law, and ``extrapolates``, which says
+    ``efficiency``, relative to one worker, ``two_lines_s``, the step by the simplest law, ``read_wait_s``, what a step
+    waits for images, ``read_by``, the rate that makes it wait (``node`` or ``shared``), and ``extrapolates``, which says
     what is far beyond the measurements ("" if nothing is). ``attrs["left_out"]`` says which servers have no place.
     """
     sizes = understood(f"nodes={nodes!r}", nodes, numbers)
     counts = None if ps is None else understood(f"ps={ps!r}", ps, servers)
-    given = {"site": site, "sources": results, "single": single, "network": network}
+    given = {"site": site, "sources": results, "single": single, "network": network, "read_rate": read_rate}
     TRAINING.check(fields)
     described = {"backend": backend} | fields
     what, basis = asked(lambda more: TRAINING.spec(more | described), fields | given, lambda names: _loaded(*names))
     predictions = forecast.predictions(what, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
-    columns += ["two_lines_s", "extrapolates"]
+    columns += ["two_lines_s", "read_wait_s", "read_by", "extrapolates"]
     frame = pandas.DataFrame(predictions, columns=columns)
     frame.attrs["left_out"] = forecast.without_place(what, sizes, counts)
     return frame

@@ -44,7 +44,8 @@ def server_traffic(record: Record) -> list[ServerTraffic]:
 class InputWait:
     """How long a step waits for its batch: the mean over steps and repeats of what the rank waits that waits longest.
 
-    In synchronous training nobody is faster than that rank. ``share`` is that of a step's time; ``rank`` waits most of all.
+    In synchronous training nobody is faster than that rank. Times are those of the device. ``share`` is that of a step's
+    time; ``rank`` waits most of all.
     """
 
     per_step_s: float
@@ -52,7 +53,7 @@ class InputWait:
     rank: int
 
 
-def input_wait(repeats: Sequence[Repeat]) -> InputWait | None:
+def input_wait(repeats: Sequence[Repeat], dilation: float = 1.0) -> InputWait | None:
     """What a run waited for its images; None when its workers did not tell, or all images are synthetic."""
     # For each step the longest wait of any rank; none where not all ranks tell.
     waits = [[max(step) for step in zip(*(rank.input_wait_s for rank in each.ranks), strict=False)] for each in repeats]
@@ -63,7 +64,7 @@ def input_wait(repeats: Sequence[Repeat]) -> InputWait | None:
     steps_s = fmean(
         max(rank.marks_s[-1] for rank in repeat.ranks) / (len(repeat.ranks[0].marks_s) - 1) for repeat in repeats
     )
-    return InputWait(per_step_s, per_step_s / steps_s, ranks.index(max(ranks)))
+    return InputWait(per_step_s / dilation, per_step_s / steps_s, ranks.index(max(ranks)))
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ FORWARD_SHARE = option(
     click.FloatRange(0.05, 0.95),
 )
 NETWORK = "its line rate, such as 9.5GB/s or rdma:25Gbit/s, or what `harness kernel network` measured; with --single"
+READ_RATE = "how fast a node reads real images, as in 180img/s, or all nodes together, as in shared:9000img/s"
 START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),
@@ -43,6 +44,7 @@ START = grouped(
     option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SOURCE),
     FORWARD_SHARE,
     option("--network", NETWORK, "RATE|RESULTS", SOURCE),
+    option("--read-rate", READ_RATE, "RATE"),
 )
 NODES = option(
     "--nodes",

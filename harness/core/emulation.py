@@ -16,7 +16,7 @@ from statistics import fmean
 from pydantic import Field, TypeAdapter
 
 from harness import models
-from harness.core.spec import EMULATED, SYNTHETIC, Frozen, RunSpec
+from harness.core.spec import EMULATED, Frozen, RunSpec
 from harness.core.validation import making_sense_of
 from harness.errors import InvalidInput
 
@@ -65,8 +65,8 @@ class Kept(Frozen):
 
     ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
     step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
-    ``stalled_s`` is how long the devices waited for parameters, and ``stalls_s`` how long the first of them did before each
-    layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
+    ``stalled_s`` is how long the devices waited for parameters and images, and ``stalls_s`` how long the first of them did
+    before each layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
     ``computed_s`` is how long they computed in all, delays included.
     ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell. ``forked``: the
     process shares its framework's memory with those of the same run.
@@ -109,9 +109,9 @@ def emulation(spec: RunSpec) -> Emulation | None:
     option, device = f"--device {spec.device}", profile(spec.emulated)
     if spec.kernel:
         raise InvalidInput(f"{option}: kernels are measured on real devices")
-    if spec.data != SYNTHETIC or spec.training or spec.precision != "fp32":
-        wrong = "--data" if spec.data != SYNTHETIC else "train" if spec.training else f"--precision {spec.precision}"
-        raise InvalidInput(f"{option} with {wrong}: emulated devices have synthetic data in fp32, and learn nothing")
+    if spec.training or spec.precision != "fp32":
+        wrong = "train" if spec.training else f"--precision {spec.precision}"
+        raise InvalidInput(f"{option} with {wrong}: emulated devices take as long as in fp32, and learn nothing")
     step = device.steps.get(spec.model)
     if step is None:
         raise InvalidInput(f"{option}: it is known with {', '.join(device.steps)}, not with {spec.model}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from harness.core import backend as backends
 from harness.core.spec import EMULATED, RunSpec
 from harness.core.text import listed
 from harness.core.validation import making_sense_of, option_name
-from harness.core.written import positive
+from harness.core.written import positive, understood
 from harness.errors import InvalidInput
 from harness.prediction import carried, fitting, parameters
-from harness.prediction.forecast import Basis, described
+from harness.prediction.forecast import UNLIMITED, Basis, Reader, described, reader
 from harness.prediction.law import profile
 from harness.prediction.observations import Assumed, Observation, ObservationGroup, device_of, groups
 from harness.prediction.parameters import Network, Parameters
@@ -66,7 +67,8 @@ class StartingPoint:
 
     ``single`` is what one worker trains alone (img/s), or runs that say it; ``forward_share`` is that of its step.
     ``network`` is one with a line rate, or results of kernels that were measured on it: more than a rate. While a second
-    of an emulated device passes, ``dilation`` seconds of theirs do; None: as in the runs of ``single``.
+    of an emulated device passes, ``dilation`` seconds of theirs do; None: as in the runs of ``single``. The ``reader`` is
+    that of real images.
     """
 
     transport: str | None = None
@@ -75,6 +77,7 @@ class StartingPoint:
     forward_share: float | None = None
     network: Network | Sequence[Result] | None = None
     dilation: float | None = None
+    reader: Reader = UNLIMITED
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> StartingPoint:
@@ -96,7 +99,15 @@ class StartingPoint:
             single=number_or("the record of a run on one worker", "single", positive),
             forward_share=given.get("forward_share"),
             network=kernels(network) if isinstance(network, list) else network,
+            reader=understood(f"--read-rate {given.get('read_rate')!r}", given.get("read_rate"), reader),
         )
+
+    @property
+    def read(self) -> list[str]:
+        """A line with the rates of the ``reader``, if there are any."""
+        rates = [(self.reader.node, "a node"), (self.reader.shared, "for all nodes")]
+        finite = [f"{rate:,g} img/s {which}" for rate, which in rates if rate < math.inf]
+        return [f"data: {' and '.join(finite)}, as given"] if finite else []
 
     def one_worker(self, workload: Workload) -> Alone | None:
         """One worker with the model and the batch of ``workload``; None if nobody says it. Raises InvalidInput."""
@@ -253,8 +264,14 @@ def _from_little(workload: Workload, start: StartingPoint, network: Network | Se
         single_s=single_s,
         draws=fitting.beforehand(known, forward_share, possible),
         single_draws=single_s,
-        made_from=(f"one worker: {single.img_per_s:g} img/s, {single.origin}", f"network: {origin}", two_lines),
+        made_from=(
+            f"one worker: {single.img_per_s:g} img/s, {single.origin}",
+            f"network: {origin}",
+            two_lines,
+            *start.read,
+        ),
         rate=rate,
+        reader=start.reader,
         nodes=nodes,
     )
 
@@ -304,9 +321,10 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
         single_s=single_s,
         draws=fit.draws,
         single_draws=single_draws,
-        made_from=(f"one worker: {origin}", network, two_lines, *more),
+        made_from=(f"one worker: {origin}", network, two_lines, *start.read, *more),
         warning=f"{chosen.name}: {fit.misfit.contradiction}; {of_fit}" if fit.misfit.contradiction else "",
         rate=rate,
+        reader=start.reader,
         nodes=max(run.nodes for run in chosen.observations),
         batches=tuple(sorted({run.batch_size for run in trained if run.model == workload.model})),
     )

@@ -1,6 +1,7 @@
 """Predictions: throughput at any size and number of parameter servers, with an interval and with what bounds the step."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +21,43 @@ from harness.prediction.workload import Workload
 from harness.results.result import other_training
 
 Pass = Literal["forward", "backward"]
+ReadBy = Literal["node", "shared"]
 FAR = 4  # times what was measured: beyond that a prediction extrapolates
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How fast images are read, decoded, and ready for a device, in img/s of its time: by each node, and by all of them
+    together, where they share a file system. Infinite: as fast as anybody asks.
+    """
+
+    node: float = math.inf
+    shared: float = math.inf
+
+    def seconds(self, images: float, nodes: Number) -> Floats:
+        """How long (s) it takes until each of ``nodes`` has read so many images. [nodes]"""
+        return np.maximum(images / self.node, images * np.asarray(nodes) / self.shared)
+
+    def binding(self, nodes: int) -> ReadBy:
+        """The slower of the two rates for so many nodes."""
+        return "node" if self.node * nodes <= self.shared else "shared"
+
+
+UNLIMITED = Reader()
+
+
+def reader(written: object) -> Reader:
+    """``180img/s`` or a number is a node's rate, ``shared:9000img/s`` that of all; or both. Raises ValueError."""
+    if written is None or isinstance(written, Reader):
+        return written or UNLIMITED
+    rates: dict[str, float] = {}
+    for text in str(written).split(","):
+        match = re.fullmatch(r"\s*(?:(shared):)?\s*(\d+(?:\.\d+)?)\s*(?:img/s)?\s*", text)
+        name = (match and match[1]) or "node"
+        if not match or not float(match[2]) or name in rates:
+            raise ValueError("must be a rate such as 180img/s a node, shared:9000img/s, or 180img/s,shared:9000img/s")
+        rates[name] = float(match[2])
+    return Reader(**rates)
 
 
 @dataclass(frozen=True)
@@ -30,8 +67,9 @@ class Basis:
 
     ``single_draws`` is an array [draws], or one number where it is known. Without ``draws`` predictions are those of the
     law alone, and have no intervals. ``made_from`` says where all of it comes from, line by line, ``warning`` that those
-    measurements contradict the law. ``rate`` is the link's (bytes/s) by two lines, None for the
-    throughput. The most ``nodes`` and all ``batches`` (per device) are those that were measured, where that is known.
+    measurements contradict the law. ``rate`` is the link's (bytes/s) by two lines, None for the throughput. The ``reader``
+    is that of real images. The most ``nodes`` and all ``batches`` (per device) are those that were measured, where that is
+    known.
     """
 
     parameters: Parameters
@@ -43,6 +81,7 @@ class Basis:
     rate: float | None = None
     nodes: int = 0
     batches: tuple[int, ...] = ()
+    reader: Reader = UNLIMITED
 
 
 def described(spec: RunSpec) -> Workload:
@@ -88,7 +127,8 @@ class Prediction:
 
     ``efficiency`` is relative to a single worker. ``law_s`` is the step by the law alone, with the most probable
     parameters, and ``bounds`` are its passes: forward, where parameters are pulled before it, and backward.
-    ``two_lines_s`` is the step by the law that a prediction has to beat (``Law.two_lines_s``). ``extrapolates`` says of
+    ``two_lines_s`` is the step by the law that a prediction has to beat (``Law.two_lines_s``). A step waits for images for
+    ``read_wait_s``, and ``read_by`` is the rate that makes it wait, a node's or that of all. ``extrapolates`` says of
     what is far beyond the measurements how far; "" if nothing is.
     """
 
@@ -103,6 +143,8 @@ class Prediction:
     efficiency: float
     bounds: tuple[Bound, ...]
     two_lines_s: float
+    read_wait_s: float = 0.0
+    read_by: ReadBy | None = None
     extrapolates: str = ""
 
 
@@ -154,6 +196,7 @@ def steps(workload: Workload, basis: Basis, nodes: Sequence[int], ps: int) -> Fl
     """Steps (s) by the law alone with ``ps`` servers on so many nodes [nodes]; infinite where that many have no place."""
     sizes = np.asarray(nodes, float)
     seconds = workload.law(ps).seconds(sizes, sizes * workload.devices_per_node, basis.single_s, basis.parameters)
+    seconds = np.maximum(seconds, basis.reader.seconds(workload.batch_size * workload.devices_per_node, sizes))
     exchange = workload.servers(ps)
     if exchange is None or not exchange.shared_nodes:
         return seconds
@@ -185,8 +228,12 @@ def at(workload: Workload, basis: Basis, nodes: int, ps: int) -> Prediction:
     workers = nodes * workload.devices_per_node
     images, law, p = workers * workload.batch_size, workload.law(ps), basis.parameters
     law_s = float(law.seconds(nodes, workers, basis.single_s, p))
+    read_s = float(basis.reader.seconds(images / nodes, nodes))
     drawn = _drawn(workload, basis, nodes, ps) if basis.draws else np.array([law_s])
     step_s, low, high = middle(drawn) if basis.draws else (law_s, math.nan, math.nan)
+    two_lines_s = law.two_lines_s(nodes, basis.single_s, float(p.forward_share), basis.rate or float(p.throughput))
+    read_wait_s = max(0.0, read_s - step_s)
+    law_s, step_s, low, high, two_lines_s = (max(each, read_s) for each in (law_s, step_s, low, high, two_lines_s))
     # Where a single worker's step is drawn, too, what it has in common with the step drops out.
     single = basis.single_draws if isinstance(basis.single_draws, np.ndarray) else None
     return Prediction(
@@ -198,9 +245,11 @@ def at(workload: Workload, basis: Basis, nodes: int, ps: int) -> Prediction:
         img_per_s=images / step_s,
         low=images / high,
         high=images / low,
-        efficiency=basis.single_s / step_s if single is None else float(np.median(single / drawn)),
+        efficiency=basis.single_s / step_s if single is None else float(np.median(single / np.maximum(drawn, read_s))),
         bounds=tuple(bounds(workload, basis, nodes, ps)),
-        two_lines_s=law.two_lines_s(nodes, basis.single_s, float(p.forward_share), basis.rate or float(p.throughput)),
+        two_lines_s=two_lines_s,
+        read_wait_s=read_wait_s,
+        read_by=basis.reader.binding(nodes) if read_wait_s else None,
         extrapolates=extrapolates(workload, basis, nodes),
     )
 

@@ -192,7 +192,8 @@ def durations_s(ranks: Sequence[Rank]) -> list[float]:
 
 def steady_of(spec: RunSpec, ranks: Sequence[Rank]) -> Steady:
     """How steady the steps of a repeat were: the mean of all ranks' durations, which says what all of them wait for."""
-    return Steady(**steadiness(durations_s(ranks), scatters=not spec.emulated)._asdict())
+    scatters = not spec.emulated or spec.data != SYNTHETIC  # what is read is not equally long
+    return Steady(**steadiness(durations_s(ranks), scatters=scatters)._asdict())
 
 
 def told(steady: Steady) -> str:

@@ -92,8 +92,11 @@ class Job:
 
     @property
     def batch_shape(self) -> Tuple[int, int]:
-        """How many images a device gets at once, and their size. An emulated one looks at none, and gets one pixel."""
-        return (1, 1) if self.emulation else (self.spec["batch_size"], self.spec["image_size"])
+        """How many images a device gets at once, and their size. An emulated one looks at none: of synthetic ones it gets
+        one pixel.
+        """
+        synthetic = self.emulation and not self.real_data
+        return (1, 1) if synthetic else (self.spec["batch_size"], self.spec["image_size"])
 
     @property
     def bytes_scale(self) -> float:
@@ -152,7 +155,8 @@ class Job:
         if wanted != "as_found":
             (page_cache.forget if wanted == "cold" else page_cache.fetch)(extents)
             after = page_cache.cached_share(extents)
-        return {"data_cache": {"wanted": wanted, "found": before, "left": after}}
+        image_bytes = page_cache.mean_bytes(extents)
+        return {"data_cache": {"wanted": wanted, "found": before, "left": after, "image_bytes": image_bytes}}
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""

@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bootstrap  # noqa: F401
 
-from harness.worker import kernel, machine
+from harness.worker import kernel, machine, proc
 from harness.worker.emulation import CoreWatch
 from harness.worker.energy import meter
 from harness.worker.gpus import EVERY_MS, EVERY_MS_OF_TRAININGS, GpuWatch
@@ -108,11 +108,15 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
                 watch.begin()
             if phase == "window":
                 gpus.begin()
+                if cache:
+                    cache["data_cache"]["read_bytes"] = -proc.read_bytes()
 
         # What waits in place of an emulated device says nothing about its energy.
         gauge = None if watch else meter(job.plan, job.process)
         of_cores = job.run_dir if gauge and job.spec["device"] == "cpu" else None
         window = measure(trainer, warmup, steps, announce, gauge, _settled(trainer, job), of_cores)
+        if cache:
+            cache["data_cache"]["read_bytes"] += proc.read_bytes()
         events.emit("measured", **asdict(window), kept=watch.report() if watch else None)
         seen = gpus.end()
         state = trainer.state()
@@ -132,7 +136,7 @@ def _settled(trainer: Trainer, job: Job) -> Optional[Callable[[List[float]], boo
         )
 
     def all_settled(durations_s: List[float]) -> bool:
-        own = settled(durations_s, scatters=not job.emulation)
+        own = settled(durations_s, scatters=not job.emulation or job.real_data)
         return own is not None and not any(trainer.total([float(not own)]))
 
     return all_settled

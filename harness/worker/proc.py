@@ -50,6 +50,16 @@ def processor_s(family: Iterable[List[str]]) -> float:
     return sum(int(ticks) for fields in family for ticks in fields[11:15]) / TICKS_PER_S
 
 
+def read_bytes() -> int:
+    """Bytes that this process and those below it have had from storage so far: the page cache's do not count (proc(5))."""
+    read = 0
+    for pid in [os.getpid(), *descendants()]:
+        with suppress(OSError):  # it has ended meanwhile, or nobody may look
+            counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+            read += int(counts["read_bytes"])
+    return read
+
+
 def control_groups(controller: str, root: Path = Path("/")) -> Iterator[Tuple[int, Path]]:
     """The folders of this process's control groups, each after its version: its own first, then those above (cgroups(7)).
 

@@ -45,12 +45,15 @@ def summary(record: Record, path: Path) -> str:
         *clocks([(f" in repeat {each.number}", each.ranks) for each in record.repeats]),
         *(f"  preflight  {line}" for line in preflight(record.preflight)),
     ]
-    if wait := input_wait(record.repeats):
+    if wait := input_wait(record.repeats, record.spec.dilation):
         caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]
         shares = [cache["left"] for cache in caches if cache.get("left") is not None]
         cached = (
             f"{min(shares):.0%} to {max(shares):.0%} of the images in memory before a repeat" if shares else "not known"
         )
+        each = record.spec.steps * record.spec.global_batch / record.plan["world_size"]  # images of a rank
+        if read := [cache["read_bytes"] / each / cache["image_bytes"] for cache in caches if "read_bytes" in cache]:
+            cached += f", {min(read):.0%} to {max(read):.0%} of their bytes read from storage within it"
         lines.append(
             f"  input      {wait.per_step_s * 1e3:.1f} ms per step waited for images ({wait.share:.1%} of it), "
             f"most on rank {wait.rank}; page cache {record.spec.data_cache.replace('_', ' ')}: {cached}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness.core.plain import json_text
 from harness.core.text import plural
-from harness.prediction.explain import Explanation, Measured, rate, seconds, sentences, size
+from harness.prediction.explain import Explanation, Measured, by_reading, rate, seconds, sentences, size
 from harness.prediction.fitting import LEVEL, Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.holdout import HeldOut
@@ -60,6 +60,8 @@ def _figure(value: float) -> str:
 
 def _waits_for(prediction: Prediction, basis: Basis) -> str:
     """``forward and backward: PS 75 with dense.kernel (8.2 MB)``; what else makes a step longer where nothing waits."""
+    if prediction.read_by:
+        return f"data: {by_reading(basis, prediction)}"
     passes: dict[str, list[str]] = {}
     for bound in prediction.bounds:
         if bound.server != COMPUTE:

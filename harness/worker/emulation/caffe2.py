@@ -15,7 +15,7 @@ Lookup = Callable[[str], Any]
 
 
 def build(job: Job, net: Any, images: ImageBlob, tensor: Lookup, held: Lookup, **_: Any) -> Any:
-    """The blob of the logits: zeros [1, classes].
+    """The blob of the logits: zeros [N, classes] for a batch of N images.
 
     As ``harness.models.caffe2_layers.build``, but nothing is copied to IDEEP: ``held`` names the plain arrays.
     """
@@ -28,6 +28,7 @@ def build(job: Job, net: Any, images: ImageBlob, tensor: Lookup, held: Lookup, *
                 net.AddExternalInput(weight)
             forward = net.Python(*_layer(job, stream, unit, first=number == 0))
             passed = forward([passed, *weights], [net.NextScopedBlob("passed")])
+        passed = net.Tile(passed, net.NextScopedBlob("logits"), tiles=job.batch_shape[0], axis=0)
     return copy_to_ideep(net, passed)
 
 

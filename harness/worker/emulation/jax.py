@@ -15,12 +15,12 @@ Lookup = Callable[[str], jax.Array]
 
 
 def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[jax.Array, Dict[str, Any]]:
-    """Logits [1, classes] of zeros, and no moving averages; see ``harness.models.jax_layers.build``."""
+    """Logits [N, classes] of zeros for N images, and no moving averages; see ``harness.models.jax_layers.build``."""
     stream = Stream(job)
     passed = jnp.zeros((1, job.num_classes))
     for number, unit in enumerate(units(job)):
         passed = _layer(stream, unit, first=number == 0)(passed, [tensor(name) for name in unit.tensors])
-    return passed, {}
+    return jnp.broadcast_to(passed, (len(images), job.num_classes)), {}
 
 
 def _layer(stream: Stream, unit: TimedUnit, first: bool) -> Callable[..., jax.Array]:

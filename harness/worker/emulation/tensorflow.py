@@ -6,7 +6,7 @@ Whose device it is, only the process that runs it knows: another one may have tr
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,18 +19,21 @@ Lookup = Callable[[str], Any]
 
 
 def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[Any, Dict[str, Any]]:
-    """Logits [1, classes] of zeros, and no moving averages; see ``harness.models.tensorflow_layers.build``."""
+    """Logits [N, classes] of zeros for N images, and no moving averages; see ``harness.models.tensorflow_layers.build``."""
     stream = Stream(job, time.time)  # the clock of tf.timestamp
     (factor,) = calls.call(lambda: np.float32(stream.gradient_factor), [], [tf.float32])
     factor.set_shape([])
     passed = tf.zeros([1, job.num_classes])
-    for unit in units(job):
-        passed = _layer(stream, unit, factor)(passed, *[tensor(name) for name in unit.tensors])
-    return passed, {}
+    for number, unit in enumerate(units(job)):
+        first = [images] * (number == 0)  # a step begins when its batch is there
+        passed = _layer(stream, unit, factor, first)(passed, *[tensor(name) for name in unit.tensors])
+    return tf.broadcast_to(passed, [images.shape[0], job.num_classes]), {}
 
 
-def _layer(stream: Stream, unit: TimedUnit, factor: Any) -> Callable[..., Any]:
-    """Waits for its parameters, then for its time. Its gradients exist when its time in the backward pass has passed."""
+def _layer(stream: Stream, unit: TimedUnit, factor: Any, after: Sequence[Any]) -> Callable[..., Any]:
+    """Waits for what it is to begin ``after`` and for its parameters, then for its time. Its gradients exist when its time
+    in the backward pass has passed.
+    """
 
     def wait(passed: Any, ready: Any, seconds: float) -> Any:
         def run(value: np.ndarray, since: np.ndarray) -> np.ndarray:
@@ -42,7 +45,7 @@ def _layer(stream: Stream, unit: TimedUnit, factor: Any) -> Callable[..., Any]:
         return waited
 
     def layer(passed: Any, *weights: Any) -> Any:
-        with tf.control_dependencies(weights):
+        with tf.control_dependencies([*after, *weights]):
             ready = tf.timestamp()
 
         def gradient(upstream: Any) -> Any:

@@ -25,7 +25,9 @@ class Leaf(nn.Module):
 
 
 class EmulatedModel(nn.Module):
-    """Any images -> logits [1, classes] of zeros. Parameters have the names and shapes that ``torch_layers`` expects."""
+    """N images of any size -> logits [N, classes] of zeros. Parameters have the names and shapes that ``torch_layers``
+    expects.
+    """
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ class EmulatedModel(nn.Module):
                 ready = self._stream.clock()
             passed = Passes.apply(passed, self._stream, unit, ready, *weights)
             ready = 0.0
-        return passed
+        return passed.expand(len(images), -1)
 
     def _leaf(self, name: str) -> Tuple[Any, str]:
         *folders, last = torch_name(name).split(".")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from pathlib import Path
 from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -38,6 +39,12 @@ def fetch(extents: Iterable[Extent]) -> None:
         with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
             file.seek(extent.offset)
             file.read(extent.length)
+
+
+def mean_bytes(extents: Sequence[Extent]) -> float:
+    """How long they are on average, in bytes, from a sample."""
+    sample = extents[:: max(1, len(extents) // SAMPLED)]
+    return sum(each.length if each.length >= 0 else Path(each.path).stat().st_size for each in sample) / len(sample)
 
 
 def cached_share(extents: Sequence[Extent]) -> Optional[float]:
