@@ -91,6 +91,7 @@ def tables(results: Sequence[Result], baseline: int | None = None, of_2017: bool
         shown += report2017.tables_of_2017(runs, baseline) if of_2017 else [of_trainings.table_of_runs(runs, baseline)]
     if of_kernels:
         shown.append(kernel_table.table_of(of_kernels, baseline))
+        shown += [] if written == "csv" else kernel_table.published_elsewhere(of_kernels)
     if to_accuracy := accuracies(results):
         shown.append(of_trainings.table_of_accuracies(to_accuracy))
     return FORMATS[written](shown)

@@ -21,6 +21,7 @@ from harness.core.exchange import Exchange
 from harness.core.parts import part
 from harness.core.spec import (
     COMPOSED,
+    EMULATED,
     TRAINING_ONLY,
     UNUSED_BY_KERNELS,
     Frozen,
@@ -69,6 +70,13 @@ class Arrangement:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
+def data_formats(framework: str, device: str) -> tuple[str, ...]:
+    """The orders of images in memory that trainers on a framework have, the usual one on the ``device`` first."""
+    of_tensorflow = ("nchw", "nhwc") if device == "cuda" else ("nhwc",)  # on CPUs it cannot train ResNets in NCHW
+    known = {"tensorflow": of_tensorflow, "torch": ("nhwc", "nchw"), "jax": ("nhwc",), "caffe2": ("nchw",)}
+    return known.get(framework, ())[: 1 if device.startswith(EMULATED) else None]
+
+
 @dataclass(frozen=True)
 class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
@@ -80,7 +88,7 @@ class Backend:
     that it trains on, ``compiled_for`` what else its environments differ by. ``seats`` depends on what was asked for
     alone (nodes, devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by
     default an MPI world. ``kernels`` are those that its ``fabric`` has the operations for; without ``trains`` there is
-    nothing else.
+    nothing else. ``data_formats`` are those of a framework on a device.
     """
 
     name: str
@@ -97,6 +105,7 @@ class Backend:
     compiled_for: tuple[Variant, ...] = ()
     cuda_transports: tuple[str, ...] = ()
     brought: tuple[str, ...] = ()
+    data_formats: Callable[[str, str], tuple[str, ...]] = data_formats
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps

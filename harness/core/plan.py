@@ -81,7 +81,7 @@ class LaunchPlan:
     """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
 
     ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``emulation`` has
-    the fields of an ``Emulation``, if there is one.
+    the fields of an ``Emulation``, if there is one, and ``data_format`` is that of a training, if it is known.
     """
 
     backend: str
@@ -92,9 +92,10 @@ class LaunchPlan:
     details: Mapping[str, Any] = field(default_factory=dict)
     schema: str = SCHEMA
     emulation: Mapping[str, object] | None = None
+    data_format: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "emulation" or value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), indent=1) + "\n"
@@ -133,9 +134,12 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     threads = spec.threads or max(1, allocation.cores_per_node // spec.devices_per_node)
     image_size, transports = spec.image_size or model.image_size, backend.transports_on(device)
     carriers = (*transports, *backend.brought) if device == "cuda" else transports
+    framework = spec.framework or backend.frameworks[0]
+    formats = backend.data_formats(framework, device)
     full = spec.model_copy(
         update={
-            "framework": spec.framework or backend.frameworks[0],
+            "framework": framework,
+            "data_format": "auto" if spec.data_format in formats[:1] else spec.data_format,
             "image_size": image_size,
             "transport": spec.transport or transports[0],
             "device": device,
@@ -151,15 +155,16 @@ def complete(spec: RunSpec, backend: Backend, allocation: Allocation) -> RunSpec
     ):
         if value not in choices:
             raise InvalidInput(f"{option} {value}: {backend.name}{which} supports {', '.join(choices)}")
+    if spec.data_format not in ("auto", *formats):
+        has = " or ".join(formats).upper() or "a format of its own"
+        where = f" on --device {device}" if spec.data_format in backend.data_formats(framework, "cuda") else ""
+        raise InvalidInput(f"--data-format {spec.data_format}: {framework} computes in {has}{where}")
     if spec.data == SYNTHETIC and spec.data_cache != "as_found":
         raise InvalidInput(f"--data-cache {spec.data_cache}: synthetic images are not read; give --data PATH")
     if image_size < model.smallest_image:
         raise InvalidInput(f"--image-size {image_size}: {model.name} needs at least {model.smallest_image}")
-    if (
-        model.norm
-        and not (spec.kernel or full.emulated)
-        and spec.batch_size * min(model.pixels(image_size).values()) < 2
-    ):
+    fewest = spec.batch_size * min(model.pixels(image_size).values(), default=2)
+    if model.norm and not (spec.kernel or full.emulated) and fewest < 2:
         raise InvalidInput(
             f"--batch-size {spec.batch_size}: at --image-size {image_size} batch norms see one value; give 2"
         )
@@ -213,6 +218,7 @@ def launch_plan(
     take precedence over all others. Raises InvalidInput when the ports do not suffice.
     """
     arrangement = backend.arrange(spec)
+    formats = () if spec.kernel else backend.data_formats(str(spec.framework), spec.device)
     entry = PROGRAM_MAIN if spec.program else WORKER_MAIN
     last_port = allocation.base_port + len(seats) - 1
     if last_port > LAST_PORT:
@@ -253,4 +259,5 @@ def launch_plan(
         processes=tuple(seated(index, seat) for index, seat in enumerate(seats)),
         details=arrangement.details,
         emulation=emulated.model_dump() if (emulated := emulation(spec)) else None,
+        data_format=next((each for each in formats if spec.data_format in ("auto", each)), None),
     )

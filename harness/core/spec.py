@@ -214,7 +214,7 @@ class Program(Frozen):
 # What a kernel knows nothing of.
 OF_TRAINING = (
     *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
-    *("straggler_limit", "save_parameters"),
+    *("straggler_limit", "save_parameters", "data_format"),
 )
 COMPOSED = {"options", "training", "kernel", "program", "warmup_auto"}  # of RunSpec: follow from options, and are none
 MOST_WARMUP = 200  # steps of --warmup auto
@@ -275,6 +275,9 @@ class RunSpec(Frozen):
         "fp32",
         description="arithmetic of the network; amp: bfloat16 where it is safe; fp16: float16 with a scaled loss",
     )
+    data_format: Literal["auto", "nchw", "nhwc"] = Field(
+        "auto", description="order of images in memory; auto: the framework's usual one on the device"
+    )
     threads: int | None = Field(
         None, ge=1, le=4096, description="compute threads per worker  [default: the node's cores / workers]"
     )
@@ -318,6 +321,7 @@ class RunSpec(Frozen):
         absent += [] if self.kernel else ["kernel"]
         absent += OF_STEPS if self.program else ["program"]
         absent += [] if self.mpi else ["mpi"]
+        absent += ["data_format"] if self.data_format == "auto" else []
         absent += [] if self.warmup_auto else ["warmup_auto"]
         absent += [] if self.emulated else ["dilation", "bytes_scale"]
         return {name: value for name, value in fields.items() if name not in absent}

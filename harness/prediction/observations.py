@@ -225,7 +225,7 @@ def step_of(run: Result) -> float:
 
 def work_of(run: Result) -> tuple[Hashable, ...]:
     """What one worker does in a step, where and with which software."""
-    return tuple(getattr(run, name) for name in ("system", "software", *WORK))
+    return *(getattr(run, name) for name in ("system", "software", *WORK)), run.options.get("data_format")
 
 
 def _assumed(runs: Sequence[Result]) -> dict[str, Assumed]:

@@ -85,7 +85,7 @@ class Result:
     time_to_accuracy_s: float = NAN
     training: str = ""  # options that make it another training than the usual one: "sync=none"
     variant: str = ""  # of a publication: what else sets it apart
-    options: Mapping[str, object] = field(default_factory=dict)  # the backend's own, without ps
+    options: Mapping[str, object] = field(default_factory=dict)  # the backend's own, without ps; an unusual data_format
     spec: Mapping[str, object] = field(default_factory=dict)  # all fields but ``IRRELEVANT`` ones
     unit: str = "img/s"
     rate: float = NAN
@@ -326,6 +326,7 @@ def _facts(record: AnyRecord, source: Path | str, seen: Seen) -> dict[str, Any]:
     gpu = (machine.get("gpus") or [{}])[0]
     ps, throttled = int(spec.options.get("ps", 0)), ", ".join(seen.throttled)
     options = {name: value for name, value in sorted(spec.options.items()) if name != "ps"}
+    options |= {} if spec.data_format == "auto" else {"data_format": spec.data_format}
     return {
         **{name: getattr(record, name) for name in ("id", "status", "tag", "started", "ended")},
         **{name: getattr(spec, name) for name in ("backend", "nodes", "devices_per_node", "workers")},

@@ -91,6 +91,11 @@ class Job:
         return self.plan.get("emulation")
 
     @property
+    def data_format(self) -> str:
+        """``NCHW`` or ``NHWC``, the order of images in memory; weights and batches are canonical in either."""
+        return str(self.plan["data_format"]).upper()
+
+    @property
     def batch_shape(self) -> Tuple[int, int]:
         """How many images a device gets at once, and their size. An emulated one looks at none: of synthetic ones it gets
         one pixel.

@@ -6,7 +6,7 @@ Input: `images` (float32 NHWC), `labels` (int64), and under `value/NAME` every t
 Output:
   logits, loss, moved/NAME   of the training step in float32; the loss is the mean cross entropy, `moved` are statistics
   gradient/NAME              of the same step in float64 (Caffe2: float32)
-  evaluated                  logits in float32, normalised by the statistics of the input
+  evaluated, nchw            logits in float32, normalised by the statistics of the input; `nchw` if a framework has it
   order                      names of the trained tensors, in the order in which the definition makes them
   layer/NAME                 gradients of one layer, in float32
 
@@ -52,7 +52,8 @@ def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays
     torch_layers.load(module, specification, values)
     with torch.no_grad():
         evaluated = module.eval()(batch)
-        logits = module.train()(batch)
+        nchw = module.to(memory_format=torch.contiguous_format)(batch.contiguous())
+        logits = module.to(memory_format=torch.channels_last).train()(batch)
     held = torch_layers.held(module, specification)
     after = {name: torch_layers.canonical_copy(tensor) for name, tensor in held.items()}
     assert all(np.array_equal(after[tensor.name], values[tensor.name]) for tensor in specification.tensors)
@@ -75,6 +76,7 @@ def torch_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays
         "logits": logits.numpy(),
         "loss": loss_of(logits).numpy(),
         "evaluated": evaluated.numpy(),
+        "nchw": nchw.numpy(),
         "order": np.array([canonical[key] for key, held in module.named_parameters() if held.requires_grad]),
         **prefixed("gradient", gradients(module, specification)),
         **prefixed("moved", {tensor.name: after[tensor.name] for tensor in specification.statistics}),
@@ -93,6 +95,8 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
     constants = {key: tf.constant(value) for key, value in values.items()}
     evaluated, unmoved = definition(tf.constant(images), constants.get, constants.get, training=False)
     assert not unmoved
+    compiled = tf.function(partial(definition, data_format="NCHW", training=False))  # only graphs have it on CPUs
+    nchw, _ = compiled(tf.constant(images.transpose(0, 3, 1, 2)), constants.get, constants.get)
 
     def loss_of(logits: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
@@ -128,7 +132,8 @@ def tensorflow_step(name: str, images: np.ndarray, labels: np.ndarray, values: A
         )
         loss = tf.reduce_sum(output * directions(output.shape))
     of_layer = tape.gradient(loss, {tensor.name: held[tensor.name] for tensor in layer.tensors})
-    return {**found, "evaluated": evaluated.numpy(), "order": np.array(order), **prefixed("layer", of_layer)}
+    found |= {"evaluated": evaluated.numpy(), "nchw": nchw.numpy()}
+    return {**found, "order": np.array(order), **prefixed("layer", of_layer)}
 
 
 def caffe2_step(name: str, images: np.ndarray, labels: np.ndarray, values: Arrays) -> Arrays:

@@ -66,6 +66,15 @@ def test_a_scaled_loss_in_float16_follows_single_precision_too(harness: Harness,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["pytorch", "torch_parameter_server"])  # TensorFlow trains in NCHW on GPUs only
+def test_both_data_formats_train_alike_on_images_too(harness: Harness, backend: str, images: Path) -> None:
+    for data in ("synthetic", str(images)):
+        where = ["hep_cnn", "--backend", backend, "--nodes", "2", "--data", data, "--data-format"]
+        nhwc, nchw = (losses(harness, *where, each) for each in ("nhwc", "nchw"))
+        assert nchw == pytest.approx(nhwc, rel=1e-4)
+
+
+@pytest.mark.slow
 def test_a_compiled_model_computes_the_same(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether kernels sum in another order, so that the last bits differ, depends on the processor. Code is generated."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "generated"))

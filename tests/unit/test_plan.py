@@ -84,6 +84,19 @@ def test_a_spec_differs_from_the_usual_one_by_what_was_chosen_whatever_options_t
     assert differing(own) == own | {"program": {"command": ("train",), "folder": "/", "mpi": True}}
 
 
+def test_a_plan_names_the_data_format_and_a_spec_has_it_where_it_is_not_the_usual_one() -> None:
+    def formats(name: str, device: str, data_format: str = "auto") -> tuple[str | None, object]:
+        spec = RunSpec(backend=name, device=device, data_format=data_format)
+        full = complete(with_options(spec, backend(name)), backend(name), gpu := cluster(1, gpus=1))
+        planned = plan(gpu, name, device=device, data_format=data_format).data_format
+        return planned, differing(full.model_dump()).get("data_format")
+
+    assert formats("pytorch", "cpu") == formats("pytorch", "cpu", "nhwc") == ("nhwc", None)
+    assert formats("pytorch", "cuda", "nchw") == ("nchw", "nchw")
+    assert formats("parameter_server", "cpu") == ("nhwc", None) and formats("caffe2", "cpu") == ("nchw", None)
+    assert [formats("horovod", "cuda", each) for each in ("auto", "nhwc")] == [("nchw", None), ("nhwc", "nhwc")]
+
+
 def test_servers_on_pytorch_are_planned_as_those_on_tensorflow() -> None:
     options = {"ps": 3, "placement": "partitioned"}
     ours, theirs = (

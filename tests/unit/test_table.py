@@ -215,6 +215,14 @@ def test_records_and_rows_make_the_same_table(harness: Harness, tmp_path: Path) 
     assert table.startswith("All rows: ") and outcomes.comparison(records).endswith(f"\n\n{table}")
 
 
+def test_runs_in_another_data_format_are_another_configuration_and_the_fastest_counts(tmp_path: Path) -> None:
+    rates = {"auto": [100.0, 101.0], "nchw": [120.0, 121.0]}
+    records = [made.record(img_per_s=values, data_format=name) for name, values in rates.items()]
+    found = results.load([made.save(tmp_path / "runs", records)])
+    assert column(printed(found), "configuration") == ["", "data_format=nchw"]
+    assert of_runs.points(found)[0]["best"]["options"]["data_format"] == "nchw" and found[0].key != found[1].key
+
+
 def test_points_for_scripts_have_all_values_and_no_nan() -> None:
     found = of_runs.points(listed([run(1, [100.0, 104.0, 101.0]), run(2, [180.0, 190.0, 184.0])]))
     values = [(point["workers"], point["best"]["sample"]["values"]) for point in found]

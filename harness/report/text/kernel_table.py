@@ -1,6 +1,8 @@
 """What was found about kernels in many runs: a table, and its points for scripts."""
 
+import tomllib
 from collections.abc import Callable, Sequence
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -12,6 +14,7 @@ from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
 from harness.report.text.runs import reasons
 from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
+from harness.results import published
 from harness.results.result import Result, varied_options
 
 UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s"}
@@ -89,6 +92,27 @@ def _configurations(runs: Sequence[Result]) -> list[str]:
         words += [f"{name}={value}" for name, value in run.options.items() if name in options[run.backend]]
         configurations.append(" ".join(filter(None, words)))
     return dated(runs, configurations, "kernel", "backend", "framework", "transport", "nodes", "size")
+
+
+# The headings of what kernels.toml says.
+_PUBLISHED = {"kernel": "kernel", "system": "machine", "transport": "transport", "size": "N", "gpus": "GPUs"}
+_PUBLISHED |= {"figure": "figure", "unit": "unit"}
+
+
+def published_elsewhere(results: Sequence[Result]) -> list[Table]:
+    """A table of what others published of the kernels in ``results``, if they did."""
+    content = tomllib.loads((published.FOLDER / "kernels.toml").read_text(encoding="utf-8"))
+    measured = {run.kernel for run in results}
+    rows = [figure | _words(**figure) for figure in content["figure"] if figure["kernel"] in measured]
+    cells = {name: [str(row.get(name, "")) for row in rows] for name in _PUBLISHED}
+    columns = [Column(_PUBLISHED[name], its, right=name == "figure") for name, its in cells.items() if any(its)]
+    return [Table(columns, f"Published figures, measured elsewhere ({content['source']}):")] if rows else []
+
+
+def _words(low: float = -inf, high: float = inf, devices: Sequence[int] = (), **_: object) -> dict[str, str]:
+    exact = f"{low:g}" if low == high else f"{low:g} – {high:g}"
+    figure = f"> {low:g}" if high == inf else f"< {high:g}" if low == -inf else exact
+    return {"figure": figure, "gpus": " → ".join(map(str, devices))}
 
 
 def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[str, object]]:

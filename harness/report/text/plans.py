@@ -25,7 +25,8 @@ def describe(spec: RunSpec) -> str:
     scale = f", {spec.bytes_scale:g} of the bytes" if spec.bytes_scale != 1 else ""
     dilated = f" (dilation {spec.dilation:g}{scale})" if spec.emulated else ""
     nodes = f"{plural(spec.nodes, 'node')} × {spec.devices_per_node} {spec.device}{dilated}"
-    rest = " · ".join(filter(None, (plural(spec.threads or 1, "thread"), options)))  # mpi4py has no options
+    told = spec.data_format.removeprefix("auto"), plural(spec.threads or 1, "thread"), options  # mpi4py has no options
+    rest = " · ".join(filter(None, told))
     if spec.program:
         return f"{shlex.join(spec.program.command)} · {nodes} · {plural(spec.threads or 1, 'thread')}"
     if spec.kernel:

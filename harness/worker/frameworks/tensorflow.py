@@ -42,13 +42,8 @@ def prepare(job: Job) -> None:
     tf.config.experimental.enable_tensor_float_32_execution(job.spec["precision"] == "tf32")
 
 
-def data_format(job: Job) -> str:
-    """The layout of images that the device is fast with; weights and batches are canonical in either."""
-    return "NCHW" if job.spec["device"] == "cuda" else "NHWC"
-
-
 def loss(job: Job, images: Any, labels: Any, tensors: Tensors, statistics: Lookup) -> Tuple[Any, Tensors]:
-    """The mean loss of a batch (float32, images in ``data_format``), and the moving averages to assign after the step."""
+    """The mean loss of a batch (float32, images in ``job.data_format``), and the moving averages to assign after it."""
     outputs, new_statistics = logits(job, images, tensors, statistics)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs)), new_statistics
 
@@ -56,7 +51,7 @@ def loss(job: Job, images: Any, labels: Any, tensors: Tensors, statistics: Looku
 def logits(
     job: Job, images: Any, tensors: Tensors, statistics: Lookup, *, training: bool = True
 ) -> Tuple[Any, Tensors]:
-    """The float32 logits of a batch in ``data_format``, and the moving averages to assign (none when not training)."""
+    """The float32 logits of a batch in ``job.data_format``, and the moving averages to assign (none when not training)."""
     if job.spec["precision"] == "amp":  # in bfloat16, without an autocast; batch norm and biases stay float32
         images = tf.cast(images, tf.bfloat16)
         tensors = {
@@ -65,7 +60,7 @@ def logits(
         }
     build = definition(job, "tensorflow")
     outputs, new_statistics = build(
-        images, tensors.__getitem__, statistics, data_format=data_format(job), training=training
+        images, tensors.__getitem__, statistics, data_format=job.data_format, training=training
     )
     return outputs, new_statistics
 
@@ -82,14 +77,14 @@ def descend(sgd: Sgd, name: str, variable: Any, gradient: Any, rate: Any, speed:
 
 
 def synthetic(job: Job, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
-    """A device's synthetic batch in ``data_format``."""
+    """A device's synthetic batch in ``job.data_format``."""
     images, labels = job.synthetic_batch(device)
-    return (np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if data_format(job) == "NCHW" else images), labels
+    return (np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if job.data_format == "NCHW" else images), labels
 
 
 def image_files(job: Job, reading: ReadingOrder) -> Any:
-    """Batches of real images, as a tf.data.Dataset in ``data_format``."""
-    if data_format(job) == "NHWC":
+    """Batches of real images, as a tf.data.Dataset in ``job.data_format``."""
+    if job.data_format == "NHWC":
         return batches(reading)
     return batches(reading).map(as_written(lambda images, labels: (tf.transpose(images, [0, 3, 1, 2]), labels)))
 

@@ -1,7 +1,7 @@
 """What all trainers on PyTorch do alike: data, model, arithmetic. A backend's trainer adds how gradients are averaged.
 
-Channels-last memory (oneDNN's and cuDNN's native layout), one fused SGD kernel, and batch-norm statistics left to each
-worker, as in every backend of the suite.
+Channels-last memory (oneDNN's and cuDNN's native layout) unless NCHW was chosen, one fused SGD kernel, and batch-norm
+statistics left to each worker, as in every backend of the suite.
 """
 
 from __future__ import annotations
@@ -91,16 +91,14 @@ class TorchTrainer(DeviceTrainer):
         spec = job.spec
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
+        self._layout = torch.contiguous_format if job.data_format == "NCHW" else torch.channels_last
         if self._cuda:
             self.marks = CudaMarks
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
         if self._cuda and not torch.cuda.is_available():
-            built = (
-                f"for CUDA {torch.version.cuda}: is there an NVIDIA driver for that?"
-                if torch.version.cuda
-                else "for CPUs"
-            )
+            cuda = torch.version.cuda
+            built = f"for CUDA {cuda}: is there an NVIDIA driver for that?" if cuda else "for CPUs"
             raise RuntimeError(f"--device cuda: this environment's PyTorch sees no GPU; it is built {built}")
         if self._cuda:
             torch.backends.cudnn.benchmark = True
@@ -116,7 +114,7 @@ class TorchTrainer(DeviceTrainer):
         spec, sgd = self._job.spec, self._sgd
         module: torch.nn.Module = definition(self._job, "torch")()
         torch_layers.load(module, self._specification, initial_values(self._specification, spec["seed"]))
-        self._module = module.to(device=self._device, memory_format=torch.channels_last).train()
+        self._module = module.to(device=self._device, memory_format=self._layout).train()
         self._model: Any = self._module
         mixed, device_type = MIXED.get(spec["precision"]), self._device.type
         self._autocast: ContextManager[Any] = torch.autocast(device_type, mixed) if mixed else nullcontext()
@@ -209,11 +207,9 @@ class TorchTrainer(DeviceTrainer):
             from harness.worker.inputs.torch import batches
 
             stream = self._timed(batches(self._job.reading(), pinned=self._cuda))
-            return overlapped(stream, self._device) if self._cuda else stream
-        images, labels = self._job.synthetic_batch()
+            stream = overlapped(stream, self._device) if self._cuda else stream
+            return ((images.contiguous(memory_format=self._layout), labels) for images, labels in stream)
+        images, labels = map(torch.from_numpy, self._job.synthetic_batch())
         # NHWC in memory, seen as NCHW: that is what PyTorch calls channels-last.
-        resident = (
-            torch.from_numpy(images).permute(0, 3, 1, 2).to(self._device),
-            torch.from_numpy(labels).to(self._device),
-        )
+        resident = images.permute(0, 3, 1, 2).to(self._device, memory_format=self._layout), labels.to(self._device)
         return iter(lambda: resident, None)
