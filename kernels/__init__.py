@@ -28,8 +28,7 @@ def specification(name: str) -> Kernel:
     """What the kernel of this name moves. Raises ``UnknownKernel``."""
     if name not in names():
         raise UnknownKernel(f"kernel {name!r} is not known: must be one of {', '.join(names())}")
-    loaded: Kernel = _module(name).SPECIFICATION
-    return loaded
+    return _module(name).SPECIFICATION
 
 
 def body(name: str, servers: int) -> Any:

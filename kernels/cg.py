@@ -81,7 +81,7 @@ class Solver:
 
     ``_array`` makes of NumPy's values what iterations take, ``_values`` the reverse. ``_square`` is the product with itself
     of a vector of which every rank has a part, ``_gathered`` all of such a vector, and ``_iterate`` carries out
-    ``_iteration``.
+    ``_iteration``. Within it ``_whole`` is all of such a vector, and ``_sum`` the product of two: PRODUCT or SQUARE.
     """
 
     _array: Callable[[np.ndarray], Any]
@@ -89,6 +89,8 @@ class Solver:
     _square: Callable[[Any], Any]
     _gathered: Callable[[Any], np.ndarray]
     _iterate: Callable[..., Sequence[Any]]
+    _whole: Callable[[Any], Any]
+    _sum: Callable[[str, Any, Any], Any]
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:
         self._fabric, self._system = fabric, System(fabric.rank, fabric.size, size, seed)
@@ -129,14 +131,6 @@ class Solver:
         x, r = x + alpha * p, r - alpha * q
         after = self._sum(SQUARE, r, r)
         return [x, r, r + (after / square) * p, after]
-
-    def _whole(self, part: Any) -> Any:
-        """All of a vector of which every rank has a part, within an iteration."""
-        raise NotImplementedError
-
-    def _sum(self, what: str, left: Any, right: Any) -> Any:
-        """The product of two vectors of which every rank has a part: PRODUCT or SQUARE."""
-        raise NotImplementedError
 
 
 class Body(Solver):

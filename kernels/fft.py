@@ -48,9 +48,8 @@ class Vector:
         self.count = size // ranks
 
     def part(self, rank: int) -> np.ndarray:
-        parts: np.ndarray = drawn(self._seed, rank, 2, self.count)
-        values: np.ndarray = parts[0] + 1j * parts[1]
-        return values
+        parts = drawn(self._seed, rank, 2, self.count)
+        return parts[0] + 1j * parts[1]
 
     def every(self) -> np.ndarray:
         return np.concatenate([self.part(rank) for rank in range(self._ranks)])

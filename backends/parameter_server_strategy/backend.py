@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from harness import models
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
-from harness.backends.parameter_server.backend import ServerOptions, exchange, one_device_each, slice_bytes
+from harness.backends.parameter_server.backend import SYNC, ServerOptions, exchange, one_device_each, slice_bytes
 from harness.backends.parameter_server.backend import arrange as arrange_servers
 from harness.backends.parameter_server.backend import validate as validate_servers
 from harness.backends.tensorflow import environment
@@ -25,11 +25,7 @@ class StrategyOptions(ServerOptions):
     placement: Annotated[Literal["round_robin", "partitioned"], Underscored] = of_training(
         "round_robin", "how variables are spread over the servers"
     )
-    sync: Literal["accumulate", "none"] = of_training(
-        "accumulate",
-        "accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
-        other=["none"],
-    )
+    sync: Literal["accumulate", "none"] = SYNC
 
 
 def placed(spec: RunSpec) -> list[Piece]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.backends.parameter_server.backend import BACKEND as PARAMETER_SERVER
-from harness.backends.parameter_server.backend import ServerOptions, one_device_each
+from harness.backends.parameter_server.backend import SYNC, ServerOptions, one_device_each
 from harness.backends.pytorch.backend import BACKEND as PYTORCH
 from harness.core.backend import Arrangement
 from harness.core.spec import RunSpec, of_training
@@ -28,11 +28,7 @@ ENVIRONS = {
 class TorchServerOptions(ServerOptions):
     """Options of the ``torch_parameter_server`` backend."""
 
-    sync: Literal["accumulate", "none"] = of_training(
-        "accumulate",
-        "accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
-        other=["none"],
-    )
+    sync: Literal["accumulate", "none"] = SYNC
     order: Literal["none", "forward"] = of_training(
         "forward", "in which order parameters come: none, drawn from --seed, or as layers need them"
     )

@@ -151,6 +151,13 @@ def curves(
     return found
 
 
+def curves_of_sides(results: Sequence[Result], baseline: int = 0) -> list[Curve]:
+    """The ``curves`` where parameter servers are one contender, of which the better strategy counts, as in 2017."""
+    servers = [run for run in results if run.family == "parameter_servers"]
+    others = [run for run in results if run.family != "parameter_servers"]
+    return [*curves(servers, by="family", baseline=baseline), *curves(others, baseline=baseline)]
+
+
 def turns(results: Sequence[Result]) -> dict[Result, int]:
     """For each run, how many at most took turns in one of its jobs: all that have repeats in it on its system."""
     every = {run: {(run.system, job) for job in run.jobs} for run in results}

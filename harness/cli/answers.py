@@ -10,9 +10,10 @@ from pathlib import Path
 import click
 
 from harness import export as exporters
-from harness.cli.loading import RESULTS, any_of, left_out, reading, some_of, tables
+from harness.cli.loading import RESULTS, any_of, left_out, some_of, tables
 from harness.cli.values import ANY_PATH, AS_JSON, PATH, SHARE, TEXT
 from harness.core.plain import json_text
+from harness.core.progress import CountLine
 from harness.core.text import plural
 from harness.errors import HarnessError, InvalidInput, writing
 from harness.files import whole_file, write_atomically
@@ -227,10 +228,10 @@ def check(sources: tuple[str, ...]) -> None:
     files = sorted({file for source in sources for file in _files(source)})
     if not files:
         raise InvalidInput(f"{', '.join(sources)}: no record")
-    found, show = [], reading()
+    found, line = [], CountLine("records")
     for done, file in enumerate(files, start=1):
         found.append(verified(file))
-        show(done, len(files))
+        line.count(done, len(files))
     problems = [text for text, _ in found if text]
     for text in problems:
         click.echo(text)

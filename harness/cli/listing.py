@@ -146,7 +146,7 @@ def list_csv_template() -> None:
     """
     from harness.results import published
 
-    click.echo(published.TEMPLATE, nl=False)
+    click.echo(published.TEMPLATE.read_text(encoding="utf-8"), nl=False)
 
 
 @list_.command("references", short_help="Published measurements that come with harness")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.values import SOURCE, files
-from harness.core.progress import ProgressLine
+from harness.core.progress import CountLine
 from harness.core.text import plural
 
 if TYPE_CHECKING:
@@ -19,19 +19,6 @@ _LEFT_OUT = "harness.left_out"  # what a command's context keeps
 _MOST_NAMED = 3  # records that were left out
 
 RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...", type=SOURCE, shell_complete=files)
-
-
-def reading() -> Callable[[int, int], None]:
-    """What ``results.load`` tells how far it is: a progress line that is gone when all is read."""
-    line = ProgressLine()
-
-    def show(done: int, of: int) -> None:
-        if done == of:
-            line.clear()
-        elif line.due():
-            line.show(f"reading {done:,} of {of:,} records")
-
-    return show
 
 
 def leave_out() -> Callable[[str], None]:
@@ -66,7 +53,7 @@ def any_of(
     """
     from harness.results.sources import check_any, load
 
-    results = load(sources, reading(), leave_out(), selected, with_accuracies, leave_out())
+    results = load(sources, CountLine("records").count, leave_out(), selected, with_accuracies, leave_out())
     if selected is None:
         check_any(results, sources, training)
     return results

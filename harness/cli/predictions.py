@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from harness.cli.loading import RESULTS, any_of, leave_out, reading, some_of
+from harness.cli.loading import RESULTS, any_of, leave_out, some_of
 from harness.cli.options import GroupedCommand, grouped, option, spec_of, spec_options
 from harness.cli.values import ANY_PATH, AS_JSON, SOURCE, ParsedText
-from harness.core.progress import ProgressLine
+from harness.core.progress import CountLine, ProgressLine
 from harness.core.spec import MOST_WORKERS
 from harness.core.text import plural
 from harness.core.validation import option_name
@@ -94,7 +94,7 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
     from harness.results.sources import with_number
 
     condition = holdout.condition(hold_out) if hold_out else None
-    loaded = results.load(sources, progress=reading(), unreadable=leave_out())
+    loaded = results.load(sources, progress=CountLine("records").count, unreadable=leave_out())
     every, left_out = groups(with_number(loaded), data, forward_share)
     known = [group for group in every if informative(group.observations)]
     left_out += [f"{group.name}: one worker only" for group in every if group not in known]

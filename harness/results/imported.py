@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 import statistics
@@ -61,11 +60,9 @@ def mlperf(paths: Sequence[Path], backend: str, devices: int | None, per_node: i
 
 
 def _written(rows: Sequence[Mapping[str, object]]) -> str:
-    text = io.StringIO()
-    table = csv.DictWriter(text, rows[0], lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue()
+    import pandas
+
+    return pandas.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def _trained(file: Path, backend: str) -> list[dict[str, object]]:

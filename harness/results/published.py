@@ -43,13 +43,7 @@ _OTHER_NAMES = {
 _EXPORTED, _TABLE = {"origin", "spec", "values"}, {"img/s", "scaling_efficiency", "configuration"}
 _FIGURES = (("img_per_s", "img/s"), ("published_efficiency", "scaling_efficiency"))
 _EUROPEAN, _THOUSANDS = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+"), re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
-TEMPLATE = """\
-system,link_gb_s,backend,nodes,img_per_s,stdev,runs,devices_per_node,software,transport,model,batch_size,image_size,ps,data,variant,job,source,note
-My cluster,12.5,horovod,1,221.4,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,,my notebook,
-My cluster,12.5,horovod,8,1650.2,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Monday,my notebook,
-My cluster,12.5,horovod,8,1661.9,,,1,"TensorFlow 2.21, Horovod 0.28",mpi,resnet50,64,224,,synthetic,,Tuesday,my notebook,
-My cluster,12.5,parameter_server,8,1204.5,12.5,5,1,TensorFlow 2.21,grpc,resnet50,64,224,2,synthetic,sharded,,my notebook,
-"""
+TEMPLATE = Path(__file__).with_name("template.csv")
 EXPORT = "`harness export --format csv` writes a table that has all"
 SEE = "`harness list csv-template` prints a table that is right"
 

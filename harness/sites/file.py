@@ -21,8 +21,6 @@ from harness.core.validation import mistakes
 
 BUILT_IN = part("jobs") / "sites"
 TIME_LIMIT = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
-CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-
 WITH_HOSTS = ("ssh", "namespaces")  # schedulers whose machines a host file lists
 
 
@@ -38,12 +36,6 @@ def duration_s(text: str) -> float:
 
 # --- values ------------------------------------------------------------------------------------------------------------
 # Everything may end up in a job script, so nothing may hold a line break.
-
-
-def _one_line(value: str) -> str:
-    if CONTROL.search(value):
-        raise ValueError(f"{value!r} holds a line break or another control character")
-    return value
 
 
 def _option(value: str) -> str:
@@ -74,7 +66,9 @@ def _shaped(pattern: str, what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-OneLine = Annotated[str, AfterValidator(_one_line)]
+OneLine = Annotated[
+    str, _shaped(r"[^\x00-\x1f\x7f\x85\u2028\u2029]*", "one line: it holds a line break or another control character")
+]
 NAME = "[A-Za-z_][A-Za-z0-9_-]*"
 SiteName = Annotated[str, _shaped(NAME, "a name: letters, digits, _ and -, beginning with a letter")]
 VariableName = Annotated[str, _shaped("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]

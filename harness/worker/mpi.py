@@ -30,8 +30,7 @@ class Mpi(Fabric):
 
     def values(self, array: Any) -> np.ndarray:
         """The array itself, or its memory as one of NumPy: what MPI is given, too."""
-        values: np.ndarray = array
-        return values
+        return array
 
     def allreduce(self, array: Any) -> Any:
         self._world.Allreduce(self._mpi.IN_PLACE, self.values(array), op=self._mpi.SUM)

@@ -37,8 +37,7 @@ def learning_rate(spec: Mapping[str, Any], global_batch: int, steps_per_epoch: i
     warmup_steps = training["warmup_epochs"] * steps_per_epoch
     warm = min(step / warmup_steps, 1.0) if warmup_steps else 1.0
     decays = sum(step >= epoch * steps_per_epoch for epoch in training["decay_epochs"])
-    rate: float = (start * (1 - warm) + peak * warm) * training["decay"] ** decays
-    return rate
+    return (start * (1 - warm) + peak * warm) * training["decay"] ** decays
 
 
 def train(trainer: Trainer, job: Job, events: Events, meter: Optional[Meter] = None) -> State:

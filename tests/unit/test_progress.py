@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from harness.cli import loading
 from harness.core import progress
 from harness.core.spec import RunSpec
 from harness.errors import RunFailed
@@ -37,24 +36,24 @@ def shown(patch: pytest.MonkeyPatch, stream: io.StringIO) -> io.StringIO:
 
 
 def test_a_person_sees_how_many_records_are_read_and_an_empty_line_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, told = shown(monkeypatch, Terminal()), loading.reading()
+    terminal, told = shown(monkeypatch, Terminal()), progress.CountLine("records").count
     told(3400, 100_000)
     told(100_000, 100_000)
-    assert terminal.getvalue() == "\r\x1b[2Kreading 3,400 of 100,000 records\r\x1b[2K"
+    assert terminal.getvalue() == "\r\x1b[2K3,400 of 100,000 records\r\x1b[2K"
 
 
 def test_reading_that_takes_less_than_half_a_second_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    told = loading.reading()
+    told = progress.CountLine("records").count
     for done in range(25, 1000, 25):
         told(done, 1000)
-    assert "reading" not in terminal.getvalue()
+    assert "records" not in terminal.getvalue()
 
 
-@pytest.mark.parametrize(("logged_s", "line"), [(60.0, ""), (0.0, "reading 1 of 2 records\n")])
+@pytest.mark.parametrize(("logged_s", "line"), [(60.0, ""), (0.0, "1 of 2 records\n")])
 def test_a_file_or_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, logged_s: float, line: str) -> None:
     monkeypatch.setattr(progress, "LOGGED_S", logged_s)
-    pipe, told = shown(monkeypatch, io.StringIO()), loading.reading()
+    pipe, told = shown(monkeypatch, io.StringIO()), progress.CountLine("records").count
     told(1, 2)
     told(2, 2)
     assert pipe.getvalue() == line

@@ -84,8 +84,7 @@ class AllreduceNet:
         workspace.FeedBlob(self._own, np.array(numbers, np.float32), HOST)
         with plain_errors():
             workspace.RunNet(self._net)
-        summed: List[float] = workspace.FetchBlob(self._sum).tolist()
-        return summed
+        return workspace.FetchBlob(self._sum).tolist()
 
 
 class Gloo(RankWorld):

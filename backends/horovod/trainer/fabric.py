@@ -48,8 +48,7 @@ class Horovod(Fabric):
             return tf.constant(values)
 
     def values(self, array: Any) -> np.ndarray:
-        values: np.ndarray = array.numpy() if self._job.spec["device"] != "cuda" else np.asarray(array.cpu())
-        return values
+        return array.numpy() if self._job.spec["device"] != "cuda" else np.asarray(array.cpu())
 
     def allreduce(self, array: Any) -> Any:
         return self._allreduce(array, op=self._hvd.Sum, name=f"allreduce_{len(array)}")

@@ -9,5 +9,4 @@ from harness.worker.trainer import Trainer
 
 
 def create(job: Job) -> Trainer:
-    trainer: Trainer = importlib.import_module(f"harness.backends.horovod.trainer.{job.spec['framework']}").create(job)
-    return trainer
+    return importlib.import_module(f"harness.backends.horovod.trainer.{job.spec['framework']}").create(job)

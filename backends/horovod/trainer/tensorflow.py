@@ -34,8 +34,7 @@ class HorovodTensorFlowTrainer(TensorFlowTrainer):
     def total(self, numbers: Sequence[float]) -> List[float]:
         """Numbers of each length have a name of their own: Horovod remembers a name's shape."""
         mine = tf.constant(numbers, tf.float64)
-        summed: List[float] = hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").numpy().tolist()
-        return summed
+        return hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").numpy().tolist()
 
     def state(self) -> State:
         return self._state(self._world_size, world.transport(self._job, hvd))

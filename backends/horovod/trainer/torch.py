@@ -44,8 +44,7 @@ class HorovodTorchTrainer(TorchTrainer):
     def total(self, numbers: Sequence[float]) -> List[float]:
         """Numbers of each length have a name of their own: Horovod remembers a name's shape."""
         mine = torch.tensor(numbers, dtype=torch.float64)
-        summed: List[float] = hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").tolist()
-        return summed
+        return hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").tolist()
 
     def state(self) -> State:
         return self._state(hvd.size(), world.transport(self._job, hvd))

@@ -38,8 +38,7 @@ class Mirrored(Fabric):
         return tf.constant(values)
 
     def values(self, array: Any) -> np.ndarray:
-        values: np.ndarray = array.numpy()
-        return values
+        return array.numpy()
 
     def allreduce(self, array: Any) -> Any:
         self._last = self._sum(array)

@@ -37,8 +37,7 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
         self._add = tf.function(lambda numbers: self._strategy.run(lambda: add(tf.identity(numbers))), autograph=False)
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        summed: List[float] = self._add(tf.constant(numbers, tf.float64)).numpy().tolist()
-        return summed
+        return self._add(tf.constant(numbers, tf.float64)).numpy().tolist()
 
     def state(self) -> State:
         return self._state(self._world_size, carrier(self._job))

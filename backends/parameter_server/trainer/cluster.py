@@ -104,8 +104,7 @@ class Gate:
         if self._rank == 0:
             by_rank = {rank: own for rank, *own in session.run(self._gather)}  # a rank that came twice counts once
             session.run(self._release, {self._numbers: np.sum([by_rank[rank] for rank in sorted(by_rank)], axis=0)})
-        sums: List[float] = session.run(self._total).tolist()
-        return sums
+        return session.run(self._total).tolist()
 
     def server_bytes(self, session: Any) -> List[Tuple[int, int]]:
         """Bytes that each server has sent and received since its start, by rank; empty if unknown. Worker 0 asks."""

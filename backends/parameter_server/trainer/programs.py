@@ -43,7 +43,7 @@ class Programs(Fabric):
     def program(self, build: Callable[..., Any], *like: Any) -> Callable[..., Any]:
         with self._graph.as_default(), self._here():
             arguments = [v1.placeholder(each.dtype, each.shape) for each in like]
-            return self._session.make_callable(build(*arguments), arguments)  # type: ignore[no-any-return]
+            return self._session.make_callable(build(*arguments), arguments)
 
     def _here(self) -> Any:
         is_server = self._job.process["role"] == "ps"

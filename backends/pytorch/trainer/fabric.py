@@ -32,8 +32,7 @@ class Distributed(Fabric):
         return torch.tensor(values, device="cuda" if self.cuda else "cpu")
 
     def values(self, array: torch.Tensor) -> np.ndarray:
-        values: np.ndarray = array.cpu().numpy()
-        return values
+        return array.cpu().numpy()
 
     def allreduce(self, array: torch.Tensor) -> torch.Tensor:
         dist.all_reduce(array)
@@ -82,8 +81,7 @@ class TorchMpi(Mpi):
         return torch.tensor(values)
 
     def values(self, array: torch.Tensor) -> np.ndarray:
-        values: np.ndarray = array.numpy()
-        return values
+        return array.numpy()
 
 
 def create(job: Job) -> Fabric:

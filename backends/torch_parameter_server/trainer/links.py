@@ -35,8 +35,7 @@ class GlooLink:
         self.name = f"gloo on {join(job, 'gloo', job.plan['processes'])}"
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Wait:
-        work: Any = dist.isend(tensor, peer, tag=tag)
-        return work.wait  # type: ignore[no-any-return]
+        return dist.isend(tensor, peer, tag=tag).wait
 
     def receive(self, tensor: torch.Tensor, peer: Optional[int], tag: int = 0) -> Wait:
         work: Any = dist.irecv(tensor, peer, tag=tag)

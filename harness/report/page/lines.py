@@ -145,10 +145,7 @@ def of(results: Sequence[Result], found: Sequence[Curve] | None = None, races: S
     for values, its in scaling.grouped(published, attrgetter(*sources)):
         known = dict(zip(sources, values, strict=True))
         # Of two strategies with servers publications tell the better one.
-        of_servers = [run for run in its if run.family == "parameter_servers"]
-        others = [run for run in its if run.family != "parameter_servers"]
-        joined = [*scaling.curves(of_servers, by="family"), *scaling.curves(others)]
-        curves += [replace(curve, facets={**curve.facets, **known}) for curve in joined]
+        curves += [replace(curve, facets={**curve.facets, **known}) for curve in scaling.curves_of_sides(its)]
     faceted = []
     for curve in on_common_bases(curves, races):
         equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}

@@ -76,13 +76,8 @@ def _waits_for(prediction: Prediction, basis: Basis) -> str:
 
 
 def predictions_as_json(workload: Workload, basis: Basis, sizes: Sequence[Prediction], left_out: Sequence[str]) -> str:
-    document: dict[str, object] = {
-        "backend": workload.backend,
-        "model": workload.model,
-        "warning": basis.warning or None,
-    }
-    document["left_out"] = left_out
-    return json_text(document | {"made_from": basis.made_from, "predictions": sizes})
+    document = {"backend": workload.backend, "model": workload.model, "warning": basis.warning or None}
+    return json_text(document | {"left_out": left_out, "made_from": basis.made_from, "predictions": sizes})
 
 
 def explanation(explained: Explanation, measured: Measured | None = None) -> str:

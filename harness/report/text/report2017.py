@@ -27,13 +27,7 @@ def tables_of_2017(results: Sequence[Result], baseline: int | None = None) -> li
     ``baseline`` workers. Raises InvalidInput if no curve has that size, or there is none.
     """
     usual = [run for run in with_number(results, baseline) if not run.training]
-    servers = [run for run in usual if run.family == "parameter_servers"]
-    others = [run for run in usual if run.family != "parameter_servers"]
-    curves = [
-        *scaling.curves(servers, by="family", baseline=baseline or 0),
-        *scaling.curves(others, baseline=baseline or 0),
-    ]
-    weak = [curve for curve in curves if curve.scaling == "weak"]
+    weak = [curve for curve in scaling.curves_of_sides(usual, baseline or 0) if curve.scaling == "weak"]
     overheads = {id(curve): {each.workers: each for each in costs} for curve, costs in scaling.io_overheads(weak)}
     groups: dict[tuple[object, ...], dict[str, Curve]] = defaultdict(dict)
     for curve in weak:

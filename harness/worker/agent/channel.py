@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
 from harness.files import whole_file
+from harness.worker import proc
 from harness.worker.agent.seating import folder_of
 from harness.worker.network import interface_of
 
@@ -32,11 +33,6 @@ FLUSH_S = 10  # for the last words, on a line that may be dead
 
 class Ended(Exception):
     """The launcher asked this task to end, or is gone."""
-
-
-def has_ended(child: subprocess.Popen[bytes]) -> bool:
-    """Whether the process has ended. Unlike ``child.poll()`` this takes nothing, so that a signal here loses nothing."""
-    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class Channel:
@@ -83,7 +79,7 @@ class Channel:
             selector.register(0, selectors.EVENT_READ)
             if self._pmi:
                 selector.register(self._pmi, selectors.EVENT_READ)
-            while not has_ended(child):
+            while proc.exit_code(child.pid) is None:  # unlike ``poll`` it reaps nothing, which a signal could lose
                 for key, _ in selector.select(LOOK_S):
                     if key.fileobj == 0:
                         self._hear()

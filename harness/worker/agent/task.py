@@ -27,7 +27,7 @@ import bootstrap  # noqa: F401
 
 from harness.errors import signal_name
 from harness.worker import gpus, proc
-from harness.worker.agent.channel import Channel, Ended, has_ended
+from harness.worker.agent.channel import Channel, Ended
 from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
 from harness.worker.process import LAUNCHER, Events, parser
 
@@ -142,7 +142,7 @@ def _attend(
 def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> int:
     """As ``child.wait(timeout_s)``; a signal that interrupts it leaves how the process ended."""
     deadline = time.monotonic() + timeout_s
-    while not has_ended(child):
+    while proc.exit_code(child.pid) is None:
         if time.monotonic() > deadline:
             raise subprocess.TimeoutExpired(child.args, timeout_s)
         time.sleep(PAUSE_S)
