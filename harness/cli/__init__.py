@@ -137,7 +137,7 @@ COMMANDS = {
         "env": ("setting_up.env", "Build and check the backends' Python environments"),
         "site": ("setting_up.site", "Make, show and check site profiles"),
         "config": ("setting_up.config_", "Show and check your own defaults, and where runs take place"),
-        "data": ("datasets.data", "Make, convert, check and time data sets"),
+        "data": ("datasets.data", "Make, convert, check, copy and time data sets"),
     },
 }
 ALL = {name: entry for group in COMMANDS.values() for name, entry in group.items()}

@@ -1,4 +1,4 @@
-"""Data sets: made for trials, converted, checked, and how fast they are read."""
+"""Data sets: made for trials, converted, checked, copied, and how fast they are read."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from harness.cli.interrupts import signals_interrupt
-from harness.cli.values import ANY_PATH, AS_JSON, QUIET
+from harness.cli.values import ANY_PATH, AS_JSON, HOSTS, QUIET, SITE
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed
@@ -52,7 +52,7 @@ def _work_on(path: Path, line: ProgressLine | None = None, reading: bool = False
 
 @click.group()
 def data() -> None:
-    """Make, convert and check data sets, and measure how fast they are read."""
+    """Make, convert, check and copy data sets, and measure how fast they are read."""
 
 
 @data.command("make", short_help="Write a small data set of JPEGs, for trials")
@@ -144,6 +144,18 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
     click.echo(json.dumps(findings.as_json(), indent=1) if as_json else findings)
     if findings.problems:
         raise RunFailed(f"{plural(findings.problems, 'problem')} in {path}")
+
+
+@data.command("copy", short_help="Copy a data set to the machines of a host file")
+@click.argument("path", type=ANY_PATH)
+@HOSTS
+@SITE
+def data_copy(path: Path, hosts: Path | None, site: str) -> None:
+    """Copy the data set at PATH to the same path on machines that ssh reaches. A machine gets only what it lacks."""
+    from harness.running import copies
+
+    with signals_interrupt():
+        copies.copy([path.absolute()], True, ["true"], copies.Place(site=site, hosts=hosts), click.echo)
 
 
 @data.command("bench", short_help="Measure how fast each framework reads images")

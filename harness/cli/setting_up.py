@@ -9,7 +9,7 @@ import click
 
 from harness import environments
 from harness.cli.interrupts import signals_interrupt
-from harness.cli.values import ANY_PATH, AS_JSON, TEXT, completing
+from harness.cli.values import ANY_PATH, AS_JSON, HOSTS, SITE, TEXT, completing
 from harness.core.backend import backend, names
 from harness.core.text import plural
 from harness.environments import Variant, building, mpi
@@ -134,11 +134,18 @@ FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the bac
 @click.argument("names", nargs=-1, required=True, metavar="BACKEND|MPI...", shell_complete=completing(_built))
 @VARIANT
 @FRAMEWORK
-def env_build(names: tuple[str, ...], variant: Variant, framework: str | None) -> None:
+@HOSTS
+@SITE
+def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, hosts: Path | None, site: str) -> None:
     """Build the environments of each BACKEND, one for each of its frameworks, unless they are there already.
 
-    MPI is a library for --mpi that no backend's own environment has: intel or openmpi.
+    MPI is a library for --mpi that no backend's own environment has: intel or openmpi. With --hosts they are copied to
+    machines that ssh reaches, with harness itself, at the same paths. A machine gets only what it lacks.
     """
+    from harness.running import copies
+
+    at = copies.Place(site=site, hosts=hosts)
+    machines = at.machines if hosts else ()  # a host file that is wrong is refused before anything is built
     for environment in [each for name in names for each in _environments(name, variant, framework)]:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
 
@@ -147,7 +154,11 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None) -
 
         with signals_interrupt():
             folder = building.build(environment, tell)
-        click.echo(f"{label}: ready at {folder}")
+            click.echo(f"{label}: ready at {folder}")
+            if machines:
+                imports = "\n".join(map("import {}".format, environment.imports))
+                check = [str(environments.python(environment)), "-Ic", imports]
+                copies.copy([folder, *copies.OURS], False, check, at, click.echo)
 
 
 @env.command("check", short_help="Import what a backend needs, and compare versions")

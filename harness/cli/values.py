@@ -87,3 +87,5 @@ def parts(value: str, example: str) -> list[str]:
 TEXT, PATH = ParsedText(text), ParsedText(lambda value: Path(text(value)))
 ANY_PATH = click.Path(path_type=Path)
 SHARE = ParsedText(share)
+HOSTS = click.option("--hosts", type=PATH, metavar="FILE", help="host file of the machines to copy to")
+SITE = click.option("--site", type=TEXT, metavar="NAME", default="ec2", help="whose options ssh gets for --hosts")

@@ -348,7 +348,7 @@ def _trouble(connection: Connection) -> str | None:
     if not connection.heard and (no_task or code in (126, 127)):
         return (
             f"cannot be started: {TASK if no_task else process.argv[0]} is not there on {process.host}: "
-            "harness and its environments must be at the same paths on every machine"
+            "harness and its environments must be at the same paths on every machine: see `harness env build --hosts`"
         )
     return f"exited with code {code}: {connection.words}"
 
