@@ -30,7 +30,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("backend", "warmup", "steps", "tolerance"), [("pytorch", 16, 48, 0.05), ("parameter_server", 32, 96, 0.2)]
+    ("backend", "warmup", "steps", "tolerance"), [("pytorch", 16, 48, 0.1), ("parameter_server", 32, 96, 0.2)]
 )
 def test_a_step_waits_for_a_limited_disk_as_long_as_is_predicted_and_not_at_all_where_it_keeps_up(
     harness: Harness,
@@ -43,7 +43,7 @@ def test_a_step_waits_for_a_limited_disk_as_long_as_is_predicted_and_not_at_all_
     tolerance: float,
 ) -> None:
     """PyTorch is ahead by four batches. TensorFlow is by up to three groups of 256 images, of the 24 in its window: the
-    wait is half of a step, so that one group more or less at an end changes it by 8 %. docs/data.md has a longer run.
+    wait is half of a step, so that one group more or less at an end changes it by 8 %. docs/data.md has longer windows.
     """
     environment(backend)
     (tmp_path / "device.toml").write_text(slow_disk.DEVICE)
