@@ -112,7 +112,7 @@ def place(source: str) -> Path:
 def _recorded(root: Path, progress: OnRecord, unreadable: Unreadable) -> list[Result]:
     """The results of the records at or below ``root``, by file."""
     results: list[Result] = []
-    systems: dict[Path, str] = {}
+    systems: dict[str, str] = {}
     files = sorted(search(root, [*_KINDS]))
     for done, name in enumerate(files, start=1):
         if _NO_TEXT.search(name):
@@ -127,8 +127,8 @@ def _recorded(root: Path, progress: OnRecord, unreadable: Unreadable) -> list[Re
         except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
             unreadable(f"{name}: not a valid record: {error_in_one_line(error)}")
         else:
-            if (folder := file.parent.parent) not in systems:
-                note = folder / SYSTEM  # what it adds to the name of the system of all runs in this folder
+            if (folder := name.rpartition("/")[0].rpartition("/")[0]) not in systems:
+                note = file.parent.parent / SYSTEM  # what it adds to the name of the system of all runs in this folder
                 systems[folder] = f", {note.read_text().strip()}" if note.is_file() else ""
             added = systems[folder]
             results += [replace(each, system=each.system + added) for each in its] if added else its
