@@ -35,6 +35,7 @@ FOLDERS = {
     "steady": ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets", "servers"),
     "causes": ("causes", "search"),
     "caffe2": ("caffe2",),
+    "cori": ("cori",),
 }
 FILES = [HERE / f"{name}.toml" for names in FOLDERS.values() for name in names]
 CLUSTER = [sys.executable, str(ROOT / "cluster" / "cluster.py")]
