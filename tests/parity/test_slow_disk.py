@@ -27,7 +27,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield disk
 
 
-@pytest.mark.exhaustive  # on two cores most runs do not count: all cores decode at once in 8 % of slices, and 5 % are the limit
+@pytest.mark.exhaustive  # on two cores all decode at once in 8 % of the slices, and 5 % are the limit: few runs count
 @pytest.mark.parametrize(
     ("backend", "warmup", "steps", "tolerance"), [("pytorch", 16, 48, 0.1), ("parameter_server", 32, 96, 0.2)]
 )
