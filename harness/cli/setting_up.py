@@ -142,10 +142,12 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, h
     MPI is a library for --mpi that no backend's own environment has: intel or openmpi. With --hosts they are copied to
     machines that ssh reaches, with harness itself, at the same paths. A machine gets only what it lacks.
     """
-    from harness.running import copies
+    machines: tuple[object, ...] = ()
+    if hosts:
+        from harness.running import copies
 
-    at = copies.Place(site=site, hosts=hosts)
-    machines = at.machines if hosts else ()  # a host file that is wrong is refused before anything is built
+        at = copies.Place(site=site, hosts=hosts)
+        machines = at.machines  # a host file that is wrong is refused before anything is built
     for environment in [each for name in names for each in _environments(name, variant, framework)]:
         label = f"{environment.backend}{f' ({environment.framework})' if environment.framework else ''}"
 

@@ -228,7 +228,7 @@ class Fit:
         nominal = known.nominal_rate(self.group.key.system, self.group.link_gb_s)
         rate = float(p.throughput) if nominal is None else nominal
         steps_s = (one.law.two_lines_s(one.nodes, self.single_s(one), share, rate) for one in runs)
-        measured_s = (one.step_s * unit_of(one, self.singles) for one in runs)
+        measured_s = (float(one.step_s * unit_of(one, self.singles)) for one in runs)
         return mean_error([one_s / step_s - 1 for one_s, step_s in zip(measured_s, steps_s, strict=True)])
 
 

@@ -146,14 +146,13 @@ SERIAL = Quantity(
     "the share of a server's gradients that must be there before parameters come back (distributed_replicated)",
     Share(0.5, 0.5),
 )
-FITTED = (THROUGHPUT, OVERHEAD, REPLICA_OVERHEAD, MESSAGE, TOKEN, CONTENTION, SERIAL, BESIDE)
 
 
 @dataclass(frozen=True)
 class Parameters:
     """The values of a system and transport, or arrays of them. ``throughput`` is in bytes/s, all times are in seconds.
 
-    The fields that are named in ``FITTED`` are explained there. ``forward_share`` is that of a step's compute. ``ordered``
+    The fields of which there is a quantity are explained there. ``forward_share`` is that of a step's compute. ``ordered``
     is 1 where parameters are pulled in the order of their use, so that a forward pass hides most of that, and 0 where they
     come in no order, so that it begins when the last one is there. ``tree`` is 1 where gradients are summed along a tree,
     and 0 where they go around a ring. ``switch_nodes`` nodes share a switch; the levels of a tree that lie within a switch

@@ -17,7 +17,7 @@ from harness.prediction import parameters as known
 from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, informative
-from harness.prediction.parameters import Floats, Parameters, Prior, Share
+from harness.prediction.parameters import Floats, Number, Parameters, Prior, Share
 from harness.prediction.sampling import Population
 
 STARTS = 15  # of least squares
@@ -45,7 +45,7 @@ def single_step(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
     return singles[one.work] if one.single_s is None else one.single_s
 
 
-def unit_of(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
+def unit_of(one: Observation, singles: Mapping[Hashable, Number]) -> Number:
     """How many seconds the unit of the observation's step is."""
     return single_step(one, singles) if one.relative else 1.0
 

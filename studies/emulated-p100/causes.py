@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measure import HERE
-from steady import Outcome, Point, Questions, Ratio, answer_of, command, findings, spread
+from steady import Outcome, Point, Questions, Ratio, Spread, answer_of, command, findings, spread
 
 from harness.core.text import template
 
@@ -56,7 +56,7 @@ def setting(point: Point) -> Setting:
     return own | {"runtime": runtime, "threads": spec.threads or 1, "ps": point.ps, "slow": slow}
 
 
-def drop(points: Sequence[Point], start: Setting, switch: Setting | None) -> Drop | None:
+def drop(points: Sequence[Point], known: Spread, start: Setting, switch: Setting | None) -> Drop | None:
     """The drop of servers set as ``start`` but for ``switch``; None where a size has no number."""
     if switch is None:
         return None
@@ -69,12 +69,15 @@ def drop(points: Sequence[Point], start: Setting, switch: Setting | None) -> Dro
         and point.spec.nodes in sizes
         and setting(point) == wanted | {"ps": sizes[point.spec.nodes]}
     }
-    return Drop(alike[16], alike[32], spread(points).ratio(alike[32], alike[16])) if len(alike) == len(sizes) else None
+    return Drop(alike[16], alike[32], known.ratio(alike[32], alike[16])) if len(alike) == len(sizes) else None
 
 
 def drops(points: Sequence[Point]) -> dict[str, tuple[Drop | None, Drop | None]]:
     """By cause: from servers with all causes, and from servers with none."""
-    return {name: (drop(points, ALL, off), drop(points, NONE, on)) for name, (off, on) in SWITCHES.items()}
+    known = spread(points)
+    return {
+        name: (drop(points, known, ALL, off), drop(points, known, NONE, on)) for name, (off, on) in SWITCHES.items()
+    }
 
 
 def root_cause(points: Sequence[Point]) -> Outcome:
@@ -96,12 +99,12 @@ def root_cause(points: Sequence[Point]) -> Outcome:
 
 def fewer_are_better(points: Sequence[Point]) -> Outcome:
     """The two searches that contradict the law."""
-    alike: dict[tuple[str, int], dict[int, Point]] = {}
+    known, alike = spread(points), dict[str, dict[int, Point]]()
     for point in (point for point in points if point.study.startswith("search")):
-        alike.setdefault((f"{point.spec.backend} on {point.spec.nodes} nodes", point.spec.nodes), {})[point.ps] = point
+        alike.setdefault(f"{point.spec.backend} on {point.spec.nodes} nodes", {})[point.ps] = point
     ratios = {
-        f"{name}, {min(by)} against {max(by)}": spread(points).ratio(by[min(by)], by[max(by)])
-        for (name, _), by in alike.items()
+        f"{name}, {min(by)} against {max(by)}": known.ratio(by[min(by)], by[max(by)])
+        for name, by in alike.items()
         if len(by) > 1
     }
     if not ratios:
