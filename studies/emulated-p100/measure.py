@@ -32,7 +32,17 @@ ROOT = HERE.parents[1]
 EXPERIMENTS = ROOT / "results" / "experiments"
 # The files, by the folder of results/experiments that has their records.
 FOLDERS = {
-    "steady": ("steady-8", "again", "steps", "steady-32", "steady-128", "again-128", "buckets", "servers"),
+    "steady": (
+        "steady-8",
+        "again",
+        "steps",
+        "steady-32",
+        "steady-128",
+        "again-128",
+        "buckets",
+        "servers",
+        "tensorflow-64",
+    ),
     "causes": ("causes", "search"),
     "caffe2": ("caffe2",),
     "cori": ("cori",),

@@ -1,4 +1,4 @@
-"""What steady steps say: who wins where the same was searched on both sides, and what a step needs to be one.
+"""Steady steps: who wins where the same was searched on both sides, and what a step needs to be one.
 
     .venv/bin/python studies/emulated-p100/steady.py RESULTS [-o DIR]
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from measure import FILES, HERE, parts
+from measure import FILES, FOLDERS, HERE, parts
 from predictions import Steps, complete, predicted
 from predictions import points as study_points
 
@@ -43,28 +43,15 @@ from harness.running.notes import StudyNotes
 
 TOOLKITS = ("pytorch", "horovod", "caffe2")
 # What is searched on the servers' side: slices or whole tensors, 2017's number of them or another one, and the order.
-KINDS = {
-    (False, True, "none"): "whole, 2017's number, no order",
-    (False, True, "forward"): "whole, 2017's number, in order",
-    (False, False, "none"): "whole, on every node, no order",
-    (False, False, "forward"): "whole, on every node, in order",
-    (True, False, "none"): "slices, no order",
-    (True, False, "forward"): "slices, in order",
-}
+AS_2017 = "whole, 2017's number, no order", "whole, 2017's number, in order"
+ON_EVERY_NODE = "whole, on every node, no order", "whole, on every node, in order"
+KINDS = (*AS_2017, *ON_EVERY_NODE, "slices, no order", "slices, in order")
 REPLICAS = "replicas"
+# Options of toolkits that are not their defaults, in labels.
+OPTIONS = {"bucket_mb": "buckets of {:g} MB", "fusion_threshold_mb": "fused to {:g} MB", "net_type": "{} net"}
 WINDOWS = (1, 2, 4, 8, 16)
 IN_PHASE = 0.001  # edges of a window, as a share of its step
-Answer = Literal["yes", "no", "cannot say"]
-
-
-class Finding(NamedTuple):
-    """The answer to a question. ``because`` is for people; ``figures`` are what it rests on, for scripts."""
-
-    name: str
-    question: str
-    answer: Answer
-    because: str
-    figures: dict[str, float]
+Answer = Literal["yes", "no", "it depends", "cannot say"]
 
 
 class Point(NamedTuple):
@@ -108,9 +95,13 @@ class Point(NamedTuple):
             return REPLICAS
         if not self.ps:
             return "toolkit" if backend in TOOLKITS else "control"
-        sliced = options["placement"] == "partitioned"
-        as_many = self.ps == published_2017()[self.spec.nodes].ps
-        return KINDS[sliced, not sliced and as_many, options.get("order", "none")]
+        order = "no order" if options.get("order", "none") == "none" else "in order"
+        if options["placement"] == "partitioned":
+            return f"slices, {order}"
+        of_2017 = published_2017().get(self.spec.nodes)
+        if of_2017 and of_2017.ps == self.ps:
+            return f"whole, 2017's number, {order}"
+        return f"whole, {'on every node' if self.ps == self.spec.nodes else 'another number'}, {order}"
 
     @property
     def kept_s(self) -> list[tuple[float, ...]]:
@@ -134,7 +125,7 @@ class Point(NamedTuple):
 
     @property
     def is_as_2017(self) -> bool:
-        return self.kind.startswith("whole, 2017's")
+        return self.kind in AS_2017
 
     @property
     def is_repeat(self) -> bool:
@@ -150,13 +141,14 @@ class Point(NamedTuple):
     def way(self) -> str:
         spec = self.spec
         name = f"{spec.backend}:{spec.framework}" if spec.backend == "horovod" else spec.backend
-        buckets = differing(spec.model_dump())["options"].get("bucket_mb")
-        more = f", {self.ps} ps, {self.kind}" if self.ps else f", buckets of {buckets:g} MB" if buckets else ""
-        return f"{name} over {spec.transport}{more}"
+        own = differing(spec.model_dump())["options"]
+        more = [text.format(own[option]) for option, text in OPTIONS.items() if option in own]
+        return ", ".join([f"{name} over {spec.transport}", *([f"{self.ps} ps", self.kind] if self.ps else more)])
 
     @property
     def label(self) -> str:
-        return f"{plural(self.spec.nodes, 'node')}, {self.links:g} GB/s: {self.way}"
+        model = "" if self.spec.model == "inception3" else f"{self.spec.model} on "
+        return f"{model}{plural(self.spec.nodes, 'node')}, {self.links:g} GB/s: {self.way}"
 
 
 @cache
@@ -206,6 +198,24 @@ class Ratio(NamedTuple):
     def __str__(self) -> str:
         brackets = f" [{self.low:.2f}, {self.high:.2f}]" if self.low else ""
         return f"{self.value:.2f} ×{brackets}"
+
+
+class Finding(NamedTuple):
+    """The answer to a question, and the figures that it rests on, by their names: ratios, or errors as shares."""
+
+    name: str
+    question: str
+    answer: Answer
+    figures: Mapping[str, Ratio | float]
+
+    def __str__(self) -> str:
+        """In Markdown."""
+        rows = [
+            f"| {name} | {figure if isinstance(figure, Ratio) else f'{figure:+.1%}'} |"
+            for name, figure in self.figures.items()
+        ]
+        table = "\n".join(["| | |", "|---|---:|", *rows]) if rows else "Not measured."
+        return f"## {self.question}\n\n**{self.answer.capitalize()}.**\n\n{table}\n"
 
 
 class Spread(NamedTuple):
@@ -352,12 +362,20 @@ def _joined(point: Point, points: Iterable[Point]) -> Point:
 
 # --- the questions ---
 
-# An answer, why for people, and the figures that it rests on; None where nothing was measured that could tell.
-Outcome = tuple[Answer, str, dict[str, float]] | None
+# An answer, and the figures that it rests on; None where nothing was measured that could tell.
+Outcome = tuple[Answer, Mapping[str, Ratio | float]] | None
 
 
 def answer_of(yes: bool, no: bool) -> Answer:
     return "yes" if yes else "no" if no else "cannot say"
+
+
+def over_margin(ratios: Mapping[str, Ratio]) -> Outcome:
+    """Whether all ratios are over 1 + ``MARGIN``, or none, or some are and some are not; None without ratios."""
+    over = [ratio.low > 1 + MARGIN for ratio in ratios.values()]
+    below = [ratio.high <= 1 + MARGIN for ratio in ratios.values()]
+    answer: Answer = "it depends" if any(over) and any(below) else answer_of(all(over), all(below))
+    return (answer, ratios) if ratios else None
 
 
 def servers_lose(points: Sequence[Point], kind: str = "") -> Outcome:
@@ -367,30 +385,36 @@ def servers_lose(points: Sequence[Point], kind: str = "") -> Outcome:
         for cell in cells(points)
         if not kind or kind in cell.servers
     ]
-    if not chosen:
-        return None
     known = spread(points)
-    ratios = {cell.name: known.of_fastest(servers, cell.toolkits) for cell, servers in chosen}
-    beaten = sum(ratio.low > 1 + MARGIN for ratio in ratios.values())
-    level = sum(ratio.high <= 1 + MARGIN for ratio in ratios.values())
-    searched = "; ".join(
-        f"on {cell.name} {ratios[cell.name]} ({fastest(servers).way}, of {plural(len(cell.all_servers), 'configuration')} "
-        f"of servers; fastest of {plural(len(cell.toolkits), 'toolkit')}: {cell.toolkit.way}, {cell.toolkit.step_s:.3f} s)"
-        for cell, servers in chosen
+    return over_margin(
+        {
+            f"{cell.name}: {fastest(servers).way} (of {plural(len(cell.all_servers), 'configuration')} of servers) beside "
+            f"{cell.toolkit.way} (of {plural(len(cell.toolkits), 'toolkit')})": known.of_fastest(servers, cell.toolkits)
+            for cell, servers in chosen
+        }
     )
-    because = (
-        f"A step takes so many times as long with servers: {searched}. "
-        f"It is more than {MARGIN:.0%} on {beaten} of {len(ratios)}, less on {level}, and undecided on "
-        f"{len(ratios) - beaten - level}."
-    )
-    figures = {name: ratio.value for name, ratio in ratios.items()}
-    return answer_of(beaten == len(ratios), level == len(ratios)), because, figures
+
+
+def longer(
+    points: Sequence[Point], slow: Callable[[Point], bool], fast: Callable[[Point], bool], where: str = ", {:g} GB/s"
+) -> Outcome:
+    """Whether the fastest ``slow`` steps take longer than the fastest ``fast`` ones by over ``MARGIN``.
+
+    Compared are points of one model on as many nodes, with links whose rates have the same name ``where``.
+    """
+    places: dict[str, tuple[list[Point], list[Point]]] = defaultdict(lambda: ([], []))
+    for point in (point for point in points if not (point.is_control or point.is_repeat)):
+        place = f"{point.spec.model} on {plural(point.spec.nodes, 'node')}{where.format(point.links)}"
+        for side, belongs in zip(places[place], (slow, fast), strict=True):
+            side += [_joined(point, points)] * belongs(point)
+    known = spread(points)
+    return over_margin({place: known.of_fastest(*both) for place, both in places.items() if all(both)})
 
 
 def the_drop(points: Sequence[Point]) -> Outcome:
     known, far = spread(points), 1 + 2 * MARGIN
-    growth: dict[str, float] = {}
-    texts, answers = [], []
+    growth: dict[str, Ratio] = {}
+    answers = []
     places = {(cell.links, cell.nodes): cell for cell in cells(points)}
     for (links, nodes), few in places.items():
         many = places.get((links, 128))
@@ -403,9 +427,8 @@ def the_drop(points: Sequence[Point]) -> Outcome:
         pairs |= {kind: (fastest(few.servers[kind]), fastest(many.servers[kind])) for kind in kinds}
         for way, (before, after) in pairs.items():
             ratio = known.ratio(after, before)
-            growth[f"{way}, {links:g} GB/s"] = ratio.value
             dilations = " and ".join(f"{point.spec.dilation:g}" for point in (before, after))
-            texts.append(f"{way} with {links:g} GB/s {ratio} as long (dilations {dilations})")
+            growth[f"{way}, {links:g} GB/s (dilations {dilations})"] = ratio
             if way.startswith("whole"):
                 answers.append(answer_of(ratio.low > far, ratio.high < far))
             else:
@@ -413,8 +436,7 @@ def the_drop(points: Sequence[Point]) -> Outcome:
     if not growth:
         return None
     complete = any(way.startswith("whole") for way in growth)
-    answer = answer_of(complete and set(answers) == {"yes"}, "no" in answers)
-    return answer, f"A step becomes with {'; '.join(texts)}.", growth
+    return answer_of(complete and set(answers) == {"yes"}, "no" in answers), growth
 
 
 def are_alike(points: Sequence[Point], backend: str) -> Outcome:
@@ -446,8 +468,7 @@ def _agreement(off: Sequence[tuple[float, str]], limit: float) -> Outcome:
     if not off:
         return None
     worst, label = max(off, key=lambda pair: abs(pair[0]))
-    because = f"Of {plural(len(off), 'pair')} the worst differs by {worst:+.1%} ({label})."
-    return "yes" if abs(worst) <= limit else "no", because, {"worst": worst}
+    return "yes" if abs(worst) <= limit else "no", {f"the worst of {plural(len(off), 'pair')}, {label}": worst}
 
 
 def window_s(point: Point, steps: int) -> float:
@@ -460,8 +481,7 @@ def steps_matter(points: Sequence[Point]) -> Outcome:
     if not long:
         return None
     worst = {steps: max((window_s(point, steps) / point.step_s - 1 for point in long), key=abs) for steps in WINDOWS}
-    because = "With " + ", ".join(f"{steps} steps it is off by {worst[steps]:+.1%}" for steps in WINDOWS) + " at most."
-    return "yes" if abs(worst[1]) < 0.02 else "no", because, {f"{steps} steps": off for steps, off in worst.items()}
+    return "yes" if abs(worst[1]) < 0.02 else "no", {plural(steps, "step"): off for steps, off in worst.items()}
 
 
 LAWS = {"the law": "queues_s", "two lines": "two_lines_s"}
@@ -474,14 +494,8 @@ def errors_of(points: Iterable[Point], law: str) -> tuple[float, float]:
 
 
 def law_errs(points: Sequence[Point]) -> Outcome:
-    groups = parted(points)
-    texts = [
-        f"{name} by {' and '.join(f'{errors_of(group, law)[0]:.1%} ({law})' for law in LAWS)}"
-        for name, group in groups.items()
-    ]
-    means = {law: errors_of(groups["all"], law)[0] for law in LAWS}
-    because = f"Mean errors: {'; '.join(texts)}. The worst is {errors_of(groups['all'], 'the law')[1]:+.1%}."
-    return "yes" if means["the law"] < 0.03 else "no", because, means
+    mean, worst = errors_of(parted(points)["all"], "the law")
+    return "yes" if mean < 0.03 else "no", {"mean error": mean, "worst error": worst}
 
 
 def parted(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -500,11 +514,11 @@ Questions = Mapping[str, tuple[str, Callable[[Sequence[Point]], Outcome]]]  # by
 QUESTIONS: Questions = {
     "in_no_order": (
         "Are toolkits faster than whole tensors on 2017's number of servers, in no order, as TensorFlow asks by itself?",
-        partial(servers_lose, kind=KINDS[False, True, "none"]),
+        partial(servers_lose, kind=AS_2017[0]),
     ),
     "in_order": (
         "Are toolkits faster than whole tensors on 2017's number of servers, in order of use, which fits 2017's tables?",
-        partial(servers_lose, kind=KINDS[False, True, "forward"]),
+        partial(servers_lose, kind=AS_2017[1]),
     ),
     "best_servers": ("Are toolkits over MPI or Gloo faster than the fastest servers of those searched?", servers_lose),
     "the_drop": (
@@ -526,7 +540,7 @@ QUESTIONS: Questions = {
 
 
 def findings(points: Sequence[Point], questions: Questions = QUESTIONS) -> list[Finding]:
-    not_measured: tuple[Answer, str, dict[str, float]] = ("cannot say", "Not measured.", {})
+    not_measured: tuple[Answer, Mapping[str, Ratio | float]] = ("cannot say", {})
     return [Finding(name, text, *(ask(points) or not_measured)) for name, (text, ask) in questions.items()]
 
 
@@ -537,6 +551,14 @@ def page(points: Sequence[Point]) -> str:
     """The page as Markdown. ``steady.md.j2`` may use all that this module has, by the same names."""
     imported = {"profile": profile, "step_of": step_of}
     return template(HERE / "steady.md.j2").render(globals() | imported, points=points, known=spread(points))
+
+
+def plain_page(points: Sequence[Point], title: str, questions: Questions, script: Path) -> str:
+    """A page with the answers to ``questions`` and the points of the script's own studies."""
+    own = [point for point in points if point.study.partition("-links")[0] in FOLDERS[script.stem]]
+    return template(HERE / "plain.md.j2").render(
+        title=title, points=own, findings=findings(points, questions), script=script.name, folder=script.stem
+    )
 
 
 def write(points: Sequence[Point], folder: Path, text: str, questions: Questions, script: str) -> None:

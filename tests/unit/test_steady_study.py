@@ -149,9 +149,10 @@ def test_what_is_near_the_margin_is_not_answered() -> None:
 
 def test_each_comparison_names_what_was_searched_on_both_sides() -> None:
     in_no_order, _, best, *_ = steady.findings(Made(servers=0.7, slices=0.475).points())
-    fastest = "of 3 configurations of servers; fastest of 2 toolkits: horovod:torch over mpi"
-    assert f"whole, 2017's number, no order, {fastest}" in in_no_order.because
-    assert f"8 ps, slices, in order, {fastest}" in best.because
+    beside = "(of 3 configurations of servers) beside horovod:torch over mpi (of 2 toolkits)"
+    (name,) = in_no_order.figures
+    assert name.startswith("8 nodes with 2.25 GB/s: ") and name.endswith(f" ps, whole, 2017's number, no order {beside}")
+    assert [name.endswith(f"8 ps, slices, in order {beside}") for name in best.figures] == [True]
 
 
 def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> None:
@@ -165,7 +166,7 @@ def test_a_short_window_is_the_beginning_of_a_long_one() -> None:
     points = Made(servers=0.7, slices=0.475).points(study="steps")
     (finding,) = [finding for finding in steady.findings(points) if finding.name == "steps_matter"]
     assert finding.answer == "no"
-    assert finding.figures["1 steps"] == pytest.approx(-0.3)
+    assert finding.figures["1 step"] == pytest.approx(-0.3)
     assert finding.figures["4 steps"] == pytest.approx(-0.075)
 
 
@@ -202,7 +203,7 @@ def test_another_job_of_a_point_counts_with_its_steps() -> None:
     assert spread.ratio(horovod, horovod).high < spread.ratio(alone, alone).high
 
 
-KINDS = [*steady.KINDS.values()]
+KINDS = [*steady.KINDS]
 
 
 def kept() -> list[steady.Point]:
@@ -217,7 +218,7 @@ def test_the_readme_has_the_map() -> None:
     assert f"{plural(small[0].nodes, 'node')}, links of three rates" in readme and len(small) == 3
     for cell in small:
         assert cell.nodes == 8 and cell.toolkit.way == "caffe2 over gloo" and f"{cell.toolkit.step_s:.3f} s" in readme
-        fastest = [steady.fastest(cell.servers[kind]) for kind in (*steady.KINDS.values(), steady.REPLICAS)]
+        fastest = [steady.fastest(cell.servers[kind]) for kind in (*steady.KINDS, steady.REPLICAS)]
         ratios = [f"{point.step_s / cell.toolkit.step_s:.2f} × {steady.runtime(point)}" for point in fastest]
         assert f"| {cell.links:g} GB/s | {' | '.join(ratios)} |" in readme
     assert [(cell.nodes, cell.links, cell.toolkit.way) for cell in large] == [
