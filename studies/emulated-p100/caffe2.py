@@ -5,66 +5,58 @@
 RESULTS are the records that measure.py keeps in ``caffe2``, and those in ``steady``, which have the other contenders.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from steady import AS_2017, KINDS, Point, Questions, command, longer, plain_page
 
 
-def caffe2(point: Point, transport: str = "mpi", net: str = "dag") -> bool:
-    return (point.spec.backend, point.spec.transport, point.spec.options.get("net_type")) == ("caffe2", transport, net)
+def caffe2(transport: str = "mpi", net: str = "dag") -> Callable[[Point], bool]:
+    spec = ("caffe2", transport, net)
+    return lambda point: (point.spec.backend, point.spec.transport, point.spec.options.get("net_type")) == spec
 
 
-def horovod(point: Point, fused: bool) -> bool:
+def horovod(fused: bool) -> Callable[[Point], bool]:
     """Horovod with PyTorch, as fused as by default or not at all."""
-    spec = point.spec
-    return (spec.backend, spec.framework) == ("horovod", "torch") and bool(spec.options["fusion_threshold_mb"]) == fused
+    return lambda point: (
+        (point.spec.backend, point.spec.framework, bool(point.spec.options.get("fusion_threshold_mb")))
+        == ("horovod", "torch", fused)
+    )
 
 
-def of_kind(point: Point, kind: str) -> bool:
-    return point.kind == kind
+def servers(kind: str) -> Callable[[Point], bool]:
+    return lambda point: point.kind == kind
 
 
-QUESTIONS: Questions = {
+MPI, GLOO, FUSED = caffe2(), caffe2("gloo"), horovod(fused=True)
+# By the name of a finding: the question, and what is compared.
+COMPARED = {
     "no_order": (
         "Do whole tensors on 2017's number of servers, in no order, take longer than Caffe2 over MPI?",
-        partial(longer, slow=partial(of_kind, kind=AS_2017[0]), fast=caffe2),
+        servers(AS_2017[0]),
+        MPI,
     ),
-    "in_order": (
-        "Do whole tensors on 2017's number of servers, in the order of their use, take longer?",
-        partial(longer, slow=partial(of_kind, kind=AS_2017[1]), fast=caffe2),
-    ),
-    "slices": (
-        "Do slices on servers, in the order of their use, take longer?",
-        partial(longer, slow=partial(of_kind, kind=KINDS[-1]), fast=caffe2),
-    ),
-    "gloo": (
-        "Does Caffe2 take longer over Gloo than over MPI?",
-        partial(longer, slow=partial(caffe2, transport="gloo"), fast=caffe2),
-    ),
+    "in_order": ("And in the order of their use?", servers(AS_2017[1]), MPI),
+    "slices": ("And slices, in the order of their use?", servers(KINDS[-1]), MPI),
+    "gloo": ("Does Caffe2 take longer over Gloo than over MPI?", GLOO, MPI),
     "simple_mpi": (
-        "Does a net that computes and exchanges in turn (simple) take longer, over MPI?",
-        partial(longer, slow=partial(caffe2, net="simple"), fast=caffe2),
+        "Does it take longer if it computes and exchanges in turn (simple), over MPI?",
+        caffe2(net="simple"),
+        MPI,
     ),
-    "simple_gloo": (
-        "And over Gloo?",
-        partial(longer, slow=partial(caffe2, transport="gloo", net="simple"), fast=partial(caffe2, transport="gloo")),
-    ),
+    "simple_gloo": ("And over Gloo?", caffe2("gloo", "simple"), GLOO),
     "per_tensor": (
-        "Does an allreduce for each tensor, as Caffe2 has it, take longer than fused ones, with Horovod?",
-        partial(longer, slow=partial(horovod, fused=False), fast=partial(horovod, fused=True)),
+        "Does Horovod take longer with an allreduce for each tensor, as Caffe2 has it?",
+        horovod(fused=False),
+        FUSED,
     ),
-    "horovod": (
-        "Does Horovod with PyTorch take longer than Caffe2 over MPI?",
-        partial(longer, slow=partial(horovod, fused=True), fast=caffe2),
-    ),
-    "pytorch": (
-        "Does PyTorch's own allreduce take longer than Caffe2 over MPI?",
-        partial(longer, slow=lambda point: point.spec.backend == "pytorch", fast=caffe2),
-    ),
+    "horovod": ("Does Horovod with PyTorch take longer than Caffe2 over MPI?", FUSED, MPI),
+    "pytorch": ("And PyTorch's own allreduce?", lambda point: point.spec.backend == "pytorch", MPI),
+}
+QUESTIONS: Questions = {
+    name: (text, partial(longer, slow=slow, fast=fast)) for name, (text, slow, fast) in COMPARED.items()
 }
 
 if __name__ == "__main__":
-    script = Path(__file__)
-    page = partial(plain_page, title="Caffe2 beside TensorFlow", questions=QUESTIONS, script=script)
-    command(script, page, QUESTIONS, __doc__)
+    command(Path(__file__), partial(plain_page, title="Caffe2 beside TensorFlow"), QUESTIONS, __doc__)

@@ -13,10 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import HERE
-from steady import Outcome, Point, Questions, Ratio, Spread, answer_of, command, findings, spread
-
-from harness.core.text import template
+from steady import Outcome, Point, Questions, Ratio, Spread, answer_of, command, page, spread
 
 GRPC, GLOO, MPI = "parameter_server over grpc", "torch_parameter_server over gloo", "torch_parameter_server over mpi"
 # How servers may be set: what exchanges, as many of them on 16 and on 32 nodes, and what else differs.
@@ -122,10 +119,5 @@ QUESTIONS: Questions = {
 }
 
 
-def page(points: Sequence[Point]) -> str:
-    """The page as Markdown. ``causes.md.j2`` may use all that this module has, by the same names."""
-    return template(HERE / "causes.md.j2").render(globals() | {"findings": findings}, points=points)
-
-
 if __name__ == "__main__":
-    command(Path(__file__), page, QUESTIONS, __doc__)
+    command(Path(__file__), partial(page, drops=drops), QUESTIONS, __doc__)

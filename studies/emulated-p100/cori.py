@@ -34,21 +34,23 @@ def efficiencies(points: Sequence[Point]) -> Outcome:
     return (answer_of(min(values) > KEPT, max(values) < KEPT), shares) if shares else None
 
 
+def on_as_many(point: Point) -> str:
+    return f"{point.spec.model} on {point.spec.nodes} nodes"
+
+
 def switched_off(placement: str = "greedy", links: dict[str, float] = SLOW) -> partial[Outcome]:
-    return partial(longer, slow=servers, fast=partial(servers, placement=placement, links=links), where="")
+    return partial(longer, slow=servers, fast=partial(servers, placement=placement, links=links), place=on_as_many)
 
 
 QUESTIONS: Questions = {
     "kept": (f"Do workers keep more than {KEPT:.0%} of their throughput, as on Cori?", efficiencies),
     "servers": (
         "Do servers in the middle take longer than an allreduce?",
-        partial(longer, slow=servers, fast=lambda point: point.spec.backend == "pytorch", where=""),
+        partial(longer, slow=servers, fast=lambda point: point.spec.backend == "pytorch", place=on_as_many),
     ),
     "imbalance": ("Do whole tensors, unevenly spread, take longer than slices?", switched_off("partitioned")),
     "grpc": ("Do links as slow as gRPC's take longer than links as fast as MPI's?", switched_off(links=FAST)),
 }
 
 if __name__ == "__main__":
-    script = Path(__file__)
-    page = partial(plain_page, title="Three causes on Cori", questions=QUESTIONS, script=script)
-    command(script, page, QUESTIONS, __doc__)
+    command(Path(__file__), partial(plain_page, title="Three causes on Cori"), QUESTIONS, __doc__)

@@ -395,20 +395,23 @@ def servers_lose(points: Sequence[Point], kind: str = "") -> Outcome:
     )
 
 
-def longer(
-    points: Sequence[Point], slow: Callable[[Point], bool], fast: Callable[[Point], bool], where: str = ", {:g} GB/s"
-) -> Outcome:
-    """Whether the fastest ``slow`` steps take longer than the fastest ``fast`` ones by over ``MARGIN``.
+def of_place(point: Point) -> str:
+    return f"{point.spec.model} on {plural(point.spec.nodes, 'node')}, {point.links:g} GB/s"
 
-    Compared are points of one model on as many nodes, with links whose rates have the same name ``where``.
-    """
+
+def longer(
+    points: Sequence[Point],
+    slow: Callable[[Point], bool],
+    fast: Callable[[Point], bool],
+    place: Callable[[Point], str] = of_place,
+) -> Outcome:
+    """Whether the fastest ``slow`` steps take longer than the fastest ``fast`` ones by over ``MARGIN``, in each place."""
     places: dict[str, tuple[list[Point], list[Point]]] = defaultdict(lambda: ([], []))
     for point in (point for point in points if not (point.is_control or point.is_repeat)):
-        place = f"{point.spec.model} on {plural(point.spec.nodes, 'node')}{where.format(point.links)}"
-        for side, belongs in zip(places[place], (slow, fast), strict=True):
+        for side, belongs in zip(places[place(point)], (slow, fast), strict=True):
             side += [_joined(point, points)] * belongs(point)
     known = spread(points)
-    return over_margin({place: known.of_fastest(*both) for place, both in places.items() if all(both)})
+    return over_margin({name: known.of_fastest(*both) for name, both in places.items() if all(both)})
 
 
 def the_drop(points: Sequence[Point]) -> Outcome:
@@ -439,18 +442,6 @@ def the_drop(points: Sequence[Point]) -> Outcome:
     return answer_of(complete and set(answers) == {"yes"}, "no" in answers), growth
 
 
-def are_alike(points: Sequence[Point], backend: str) -> Outcome:
-    """Whether a backend's servers take as long as ours: with the same placement, number and order, in the same study."""
-
-    def same(point: Point) -> tuple[object, ...]:
-        options = point.spec.options
-        return point.study, point.links, point.spec.nodes, point.ps, options["placement"], options.get("order", "none")
-
-    ours = {same(point): point for point in points if point.spec.backend == "parameter_server"}
-    others = [point for point in points if point.spec.backend == backend and same(point) in ours]
-    return _agreement([(point.step_s / ours[same(point)].step_s - 1, point.label) for point in others], MARGIN)
-
-
 def dilations_agree(points: Sequence[Point]) -> Outcome:
     """Steps of the same configuration, with and without twice the dilation: processors' time beside the device halves."""
 
@@ -459,16 +450,11 @@ def dilations_agree(points: Sequence[Point]) -> Outcome:
 
     known = {point.configuration: point for point in points}
     pairs = [(point, known[slower(point)]) for point in known.values() if slower(point) in known]
-    off = [(twice.step_s / point.step_s - 1, point.label) for point, twice in pairs]
-    return _agreement(off, 0.02)
-
-
-def _agreement(off: Sequence[tuple[float, str]], limit: float) -> Outcome:
-    """Whether pairs differ by no more than ``limit``, from how far each is ``off`` as a share."""
-    if not off:
-        return None
-    worst, label = max(off, key=lambda pair: abs(pair[0]))
-    return "yes" if abs(worst) <= limit else "no", {f"the worst of {plural(len(off), 'pair')}, {label}": worst}
+    off = {
+        f"{point.label}, dilation {2 * point.spec.dilation:g}": twice.step_s / point.step_s - 1
+        for point, twice in pairs
+    }
+    return ("yes" if max(map(abs, off.values())) <= 0.02 else "no", off) if off else None
 
 
 def window_s(point: Point, steps: int) -> float:
@@ -525,13 +511,14 @@ QUESTIONS: Questions = {
         "Does a step become much longer from 64 to 128 nodes with whole tensors, not with others, on all links?",
         the_drop,
     ),
-    "pytorchs_are_alike": (
-        "Do PyTorch's servers take as long as ours with TensorFlow's runtime?",
-        partial(are_alike, backend="torch_parameter_server"),
-    ),
-    "tensorflows_are_alike": (
-        "Do TensorFlow's own servers of today take as long as ours with its runtime?",
-        partial(are_alike, backend="parameter_server_strategy"),
+    "alike": (
+        "Do servers with TensorFlow's runtime take longer than PyTorch's, where all else is equal?",
+        partial(
+            longer,
+            slow=lambda point: point.spec.backend == "parameter_server",
+            fast=lambda point: point.spec.backend == "torch_parameter_server",
+            place=lambda point: f"{of_place(point)}: {point.ps} ps, {point.kind}",
+        ),
     ),
     "dilations_agree": ("Is a step the same to within 2 % with twice the dilation?", dilations_agree),
     "steps_matter": ("Is the mean of a short window a steady step?", steps_matter),
@@ -547,13 +534,13 @@ def findings(points: Sequence[Point], questions: Questions = QUESTIONS) -> list[
 # --- the page ---
 
 
-def page(points: Sequence[Point]) -> str:
-    """The page as Markdown. ``steady.md.j2`` may use all that this module has, by the same names."""
-    imported = {"profile": profile, "step_of": step_of}
-    return template(HERE / "steady.md.j2").render(globals() | imported, points=points, known=spread(points))
+def page(points: Sequence[Point], questions: Questions, script: Path, **more: object) -> str:
+    """The page as Markdown. The script's template may use ``more``, and all that this module has, by the same names."""
+    values = globals() | {"points": points, "known": spread(points), "step_of": step_of} | more
+    return template(script.with_suffix(".md.j2")).render(values, findings=findings(points, questions))
 
 
-def plain_page(points: Sequence[Point], title: str, questions: Questions, script: Path) -> str:
+def plain_page(points: Sequence[Point], questions: Questions, script: Path, title: str) -> str:
     """A page with the answers to ``questions`` and the points of the script's own studies."""
     own = [point for point in points if point.study.partition("-links")[0] in FOLDERS[script.stem]]
     return template(HERE / "plain.md.j2").render(
@@ -581,23 +568,18 @@ def write(points: Sequence[Point], folder: Path, text: str, questions: Questions
             write_atomically(folder / name, content)
 
 
-def command(
-    script: Path,
-    page: Callable[[Sequence[Point]], str],
-    questions: Questions,
-    description: str | None,
-    argv: Sequence[str] | None = None,
-) -> None:
+def command(script: Path, page: Callable[..., str], questions: Questions, description: str | None) -> None:
     """The command line of a ``script`` that answers ``questions`` on a page."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="folders with studies' kept records")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to write the page  [default: print it]")
-    options = parser.parse_args(argv)
+    options = parser.parse_args()
     try:
         points = read(sorted(path for folder in options.results for path in folder.glob("*") if path.is_dir()))
+        text = page(points, questions, script)
         if options.output:
-            write(points, options.output, page(points), questions, script.name)
-        print(options.output / "index.md" if options.output else page(points), end="\n" if options.output else "")
+            write(points, options.output, text, questions, script.name)
+        print(options.output / "index.md" if options.output else text)
     except HarnessError as error:
         print(f"{script.name}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,30 +1,31 @@
-"""The page that answers the suite's question from published measurements: docs/answers.md.
+"""The page that answers the questions of 2017, docs/answers.md, and its figure, docs/images/efficiency.svg.
 
     .venv/bin/python studies/published/answers.py -o docs/answers.md
     .venv/bin/python studies/published/answers.py --check docs/answers.md
 
-``answers.md.j2`` is the page; every figure in it is computed here. Each sentence has a footnote with the command that gives
-its figures. FOLDERS are those in which analyses of experiments were written, by default those in results/experiments.
+``answers.md.j2`` is the page; every figure in it is computed here or by the scripts of results/experiments. Each sentence
+has a footnote with the command that gives its figures.
 """
 
 import argparse
-import math
+import csv
 import re
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from harness import results
 from harness.analysis import verdict as verdicts
+from harness.core.emulation import profile
 from harness.core.exchange import bytes_per_server, place
 from harness.core.text import template
-from harness.errors import HarnessError, InvalidInput
+from harness.errors import HarnessError
 from harness.files import write_atomically
 from harness.models import specification
 from harness.prediction import fitting, forecast
@@ -35,11 +36,13 @@ from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.holdout import HeldOut, condition, hold_out
 from harness.prediction.observations import Observation, ObservationGroup, groups, informative
 from harness.prediction.workload import Workload
-from harness.report.text import verdict as verdict_report
+from harness.report.page import static
+from harness.report.page.figures import Axis, Figure, Series, Spot, Style
 from harness.results import Result
 
 ROOT = Path(__file__).parents[2]
-STEADY = "results/experiments/steady"
+EXPERIMENTS = ROOT / "results" / "experiments"
+FOLDERS = ("steady",)
 COMMAND = ".venv/bin/python studies/published/answers.py -o docs/answers.md"
 MODEL, BATCH = "inception3", 64
 TENSORS = specification(MODEL).tensors
@@ -51,8 +54,8 @@ SYSTEMS = (DAINT, XLARGE, EIGHT)
 ALIKE = ("64 Pascal, 16 servers x 4, 40 Gbit/s TCP (Uber)", "16 Pascal, 4 servers x 4, 25 Gbit/s RoCE (Uber)")
 HELD_OUT = "workers>32"
 SLICE_BYTES = 2**20
-SERVERS, REPLICATED, HOROVOD = (
-    Workload(backend, MODEL, BATCH) for backend in ("parameter_server", "distributed_replicated", "horovod")
+SERVERS, REPLICATED, HOROVOD, CAFFE2 = (
+    Workload(backend, MODEL, BATCH) for backend in ("parameter_server", "distributed_replicated", "horovod", "caffe2")
 )
 # What is compared on Daint, with the transport that its network is taken from.
 WAYS: dict[str, tuple[Workload, str | None]] = {
@@ -62,13 +65,14 @@ WAYS: dict[str, tuple[Workload, str | None]] = {
     "sliced replicas": (REPLICATED.sliced(), None),
     "mpi": (HOROVOD, "mpi"),
     "nccl": (HOROVOD, "nccl"),
+    "caffe2": (CAFFE2, None),
 }
 # What is wanted of the law: the mean error on all sizes. The page has the goal above 32 workers.
 GOAL_ALL = 0.03
-RISING = 0.6  # correlation of errors with the logarithm of the size
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # of the figure
 
 
-def page(experiments: Mapping[str, "Analysis"]) -> str:
+def page() -> str:
     """The page as Markdown. ``answers.md.j2`` may use all that this module has, by the same names."""
     notes: dict[str, int] = {}
 
@@ -76,9 +80,8 @@ def page(experiments: Mapping[str, "Analysis"]) -> str:
         """The mark of the footnote with ``command``, which stands there once, in the order of first use."""
         return f"[^{notes.setdefault(command, len(notes) + 1)}]"
 
-    imported = {"seconds": seconds, "size": size, "verdict_report": verdict_report}
     text = template(Path(__file__).with_name("answers.md.j2")).render(
-        globals() | imported, note=note, commands=notes, experiments=experiments
+        globals() | {"seconds": seconds, "size": size}, note=note, commands=notes
     )
     body, mark, footnotes = text.partition("\n[^1]: ")
     return re.sub(r"(?<=\d)%", " %", body) + mark + footnotes
@@ -124,6 +127,18 @@ def verdict_on(system: str) -> verdicts.Verdict:
     return verdicts.verdict([run for run in published() if run.system == system])
 
 
+def newer(nodes: int) -> verdicts.AtSize:
+    """On so many nodes of Daint servers beside the fastest toolkit, which had a younger TensorFlow."""
+    alike = [each for one in verdict_on(DAINT).comparisons for each in one.sizes if each.workers == nodes]
+    return max(alike, key=lambda each: each.throughput_ratio.value)
+
+
+def kept_by_mpi() -> float:
+    """The share of throughput per node on 2 nodes that Horovod over MPI keeps on 128."""
+    few, *_, many = fit(DAINT, "mpi").group.observations
+    return many.img_per_s / many.workers / (few.img_per_s / few.workers)
+
+
 def alike() -> list[tuple[str, verdicts.ComparedContender]]:
     """Toolkits that were published beside servers, and their system."""
     return [(system, one) for system in ALIKE for one in verdict_on(system).comparisons if one.sizes]
@@ -132,16 +147,6 @@ def alike() -> list[tuple[str, verdicts.ComparedContender]]:
 def ahead(transport: str) -> list[float]:
     """How many times the img/s of servers such toolkits have over ``transport``, each at its largest size."""
     return [one.sizes[-1].throughput_ratio.value for _, one in alike() if one.facets["transport"] == transport]
-
-
-def remains(system: str) -> list[tuple[Observation, float]]:
-    return list(zip(informative(fit(system).group.observations), fit(system).errors, strict=True))
-
-
-def rises(system: str) -> bool:
-    """Whether errors rise with the size, which is what a missing term looks like."""
-    sizes, errors = zip(*((math.log2(run.workers), error) for run, error in remains(system)), strict=True)
-    return statistics.correlation(sizes, errors) > RISING
 
 
 def searches_lost() -> list[float]:
@@ -246,42 +251,109 @@ def share_of_kernels() -> float:
     return min(max(sum(servers[0::2]), sum(servers[1::2])) for servers in dealt) / TOTAL_BYTES
 
 
-# --- files ---
+# --- real images ---
+
+
+def of_2017(nodes: int, data: str) -> Result:
+    """The published run of servers on so many nodes of Daint."""
+    software = fit(DAINT).group.key.software
+    wanted = (DAINT, software, nodes, data)
+    return next(run for run in published() if (run.system, run.software, run.nodes, run.data) == wanted)
+
+
+def overhead(nodes: int) -> float:
+    """The share of the synthetic img/s that real images cost."""
+    return 1 - of_2017(nodes, "real").img_per_s / of_2017(nodes, "synthetic").img_per_s
+
+
+def slower_workers() -> float:
+    """The median share of one worker's step by which real images make a step longer on 8 to 64 nodes."""
+    added = [
+        nodes * BATCH / of_2017(nodes, "synthetic").img_per_s / (1 / overhead(nodes) - 1) for nodes in (8, 16, 32, 64)
+    ]
+    return statistics.median(added) / (BATCH / of_2017(1, "synthetic").img_per_s)
+
+
+# --- experiments ---
 
 
 class Finding(BaseModel):
-    """What an experiment says of a question."""
+    """The answer to a question, and the figures that it rests on: ratios with their intervals, or shares."""
 
-    name: str = ""
+    name: str
     question: str
     answer: str
-    because: str
+    figures: dict[str, float | tuple[float, float, float]]
 
 
 class Analysis(BaseModel):
-    """What an experiment found, and the script in its folder of studies that says it."""
+    """An experiment's findings, and the script that writes them."""
 
     experiment: str
     script: str
     findings: list[Finding]
 
 
-def analyses(folders: Sequence[str]) -> dict[str, Analysis]:
-    """What experiments found, by the folder that their pages are in; of all in results/experiments if none are given.
+@cache
+def analysis(folder: str) -> Analysis:
+    return Analysis.model_validate_json((EXPERIMENTS / folder / "analysis.json").read_text(encoding="utf-8"))
 
-    Raises InvalidInput for a folder without an analysis.
-    """
-    kept = [str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/experiments/*/analysis.json")]
-    known = {}
-    for folder in folders or sorted(kept):
-        file = ROOT / folder / "analysis.json"
-        try:
-            known[folder] = Analysis.model_validate_json(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InvalidInput(f"{file}: {error.strerror}; the experiment's script writes it") from None
-        except ValidationError:
-            raise InvalidInput(f"{file}: is not what an experiment's script writes") from None
-    return known
+
+def figure(folder: str, finding: str, begins: str) -> float | tuple[float, float, float]:
+    """The figure of a finding whose name begins so."""
+    figures = next(each.figures for each in analysis(folder).findings if each.name == finding)
+    return next(value for name, value in figures.items() if name.startswith(begins))
+
+
+def ratio(folder: str, finding: str, begins: str) -> str:
+    value = figure(folder, finding, begins)
+    assert isinstance(value, tuple)
+    return f"{value[0]:.2f} × [{value[1]:.2f}, {value[2]:.2f}]"
+
+
+@cache
+def steps_s(ways: str, links: str = "2.25") -> dict[int, float]:
+    """The shortest steady step by nodes, of points whose way matches a pattern, on links of this rate."""
+    shortest: dict[int, float] = {}
+    with (EXPERIMENTS / "steady" / "points.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["links"] == links and re.search(ways, row["way"]):
+                nodes, step_s = int(row["nodes"]), float(row["step_s"])
+                shortest[nodes] = min(step_s, shortest.get(nodes, step_s))
+    return shortest
+
+
+def device_s() -> float:
+    """How long the emulated device computes in a step."""
+    device = profile("p100").steps[MODEL]
+    assert device.batch_size == BATCH
+    return device.batch_size / device.img_per_s
+
+
+def emulated(ways: str) -> list[Spot]:
+    return [Spot(nodes, device_s() / seconds) for nodes, seconds in steps_s(ways).items()]
+
+
+def efficiencies() -> Figure:
+    """The figure: efficiency on 1 to 512 nodes, published, emulated and predicted."""
+    published = [Spot(nodes, efficiency(nodes)) for nodes in (2, 4, 8, 16, 32, 64, 128)]
+    servers, mpi = ([Spot(nodes, best(way, nodes).efficiency) for nodes in SIZES] for way in ("servers", "mpi"))
+    series = [
+        Series("servers in 2017, published", "curve", published, Style("c7")),
+        Series(
+            "whole tensors, settings of 2017, emulated",
+            "curve",
+            emulated("whole, 2017's number, in order"),
+            Style("c0", "circle"),
+        ),
+        Series("slices on servers, emulated", "curve", emulated("slices, in order"), Style("c2", "diamond")),
+        Series("allreduce, emulated", "curve", emulated("^(pytorch|caffe2|horovod)"), Style("c5", "triangle-up")),
+        Series("servers with whole tensors, predicted", "line", servers, Style("c0", dash="dash")),
+        Series("Horovod over MPI, predicted", "line", mpi, Style("c5", dash="dot")),
+    ]
+    ticks = tuple((float(nodes), str(nodes)) for nodes in SIZES)
+    x, y = Axis("nodes", "log", ticks), Axis("scaling efficiency", "linear", percent=True, from_zero=True)
+    return Figure("efficiency", "", "", x, y, series)
 
 
 def same(one: str, other: str) -> bool:
@@ -302,17 +374,17 @@ def same(one: str, other: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="with the analysis of an experiment")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write  [default: print]")
     action.add_argument("--check", type=Path, metavar="FILE", help="exit with 1 if FILE is not what would be written")
     options = parser.parse_args(argv)
-    text = page(analyses(options.folders))
+    text = page()
     if options.check:
         if not same(options.check.read_text(encoding="utf-8"), text):
             raise HarnessError(f"{options.check}: is out of date; `{COMMAND}` writes it anew")
     elif options.output:
         write_atomically(options.output, text)
+        static.write([efficiencies()], options.output.parent / "images", ["svg"])
     else:
         print(text, end="")
 

@@ -4,11 +4,14 @@ import contextlib
 import io
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.records.measurement import Record
 from harness.running import status
@@ -21,6 +24,9 @@ FOLDER = ROOT / "studies" / "emulated-p100"
 with contextlib.ExitStack() as stack:  # its scripts import each other
     sys.path.insert(0, str(FOLDER))
     stack.callback(sys.path.remove, str(FOLDER))
+    import caffe2
+    import causes
+    import cori
     import measure
     import predictions
     import steady
@@ -151,15 +157,91 @@ def test_each_comparison_names_what_was_searched_on_both_sides() -> None:
     in_no_order, _, best, *_ = steady.findings(Made(servers=0.7, slices=0.475).points())
     beside = "(of 3 configurations of servers) beside horovod:torch over mpi (of 2 toolkits)"
     (name,) = in_no_order.figures
-    assert name.startswith("8 nodes with 2.25 GB/s: ") and name.endswith(f" ps, whole, 2017's number, no order {beside}")
+    assert name.startswith("8 nodes with 2.25 GB/s: ") and name.endswith(
+        f" ps, whole, 2017's number, no order {beside}"
+    )
     assert [name.endswith(f"8 ps, slices, in order {beside}") for name in best.figures] == [True]
 
 
 def test_servers_of_both_frameworks_are_compared_where_all_else_is_equal() -> None:
     points = Made(servers=0.7, slices=0.475).points()
-    assert answers(points)["pytorchs_are_alike"] == "yes" and answers(points)["tensorflows_are_alike"] == "cannot say"
-    drifting = [stretched(point, 1.36) if point.spec.backend == "torch_parameter_server" else point for point in points]
-    assert answers(drifting)["pytorchs_are_alike"] == "no"
+    assert answers(points)["alike"] == "no"  # TensorFlow's take no longer
+    drifting = [stretched(point, 1.36) if point.spec.backend == "parameter_server" else point for point in points]
+    assert answers(drifting)["alike"] == "yes"
+    (finding,) = [finding for finding in steady.findings(drifting) if finding.name == "alike"]
+    assert (
+        str(finding).count("| inception3 on 8 nodes, 2.25 GB/s: 2 ps, whole, 2017's number, no order | 1.36 × |") == 1
+    )
+
+
+def test_it_depends_where_one_place_says_yes_and_another_one_no() -> None:
+    slow, fast = steady.Ratio(1.4, 1.3, 1.5), steady.Ratio(1.0, 0.9, 1.01)
+    for ratios, answer in (
+        ((slow, slow), "yes"),
+        ((fast, fast), "no"),
+        ((slow, fast), "it depends"),
+        ((slow, steady.Ratio(1.05, 1.0, 1.1)), "cannot say"),
+    ):
+        outcome = steady.over_margin(dict(enumerate(ratios)))
+        assert outcome and outcome[0] == answer
+    assert steady.over_margin({}) is None
+
+
+def rival(grows: Callable[[RunSpec], bool], names: tuple[str, ...] = ("causes", "search")) -> list[steady.Point]:
+    """The points of studies, where a step of 16 nodes takes 0.6 s, and of 32 nodes 1.6 times that if it ``grows``."""
+    points = []
+    for part in chain.from_iterable(measure.parts(FOLDER / f"{name}.toml") for name in names):
+        for planned in predictions.points(part.name, part.tables):
+            spec = predictions.complete(planned.spec)
+            step_s = 0.96 if spec.nodes == 32 and grows(spec) else 0.6
+            predicted = predictions.Steps(step_s, step_s, step_s)
+            steps_s = ((0.9 * step_s, *[step_s] * 4),)
+            points.append(steady.Point(part.name, part.links.rate, spec, (step_s,), steps_s, (1,), predicted, True))
+    return [*points, *again(Made(servers=0.7, slices=0.475).points()), *Made(servers=0.7, slices=0.475).points()]
+
+
+def whole(spec: RunSpec) -> bool:
+    return spec.options.get("placement") != "partitioned"
+
+
+def test_every_switch_of_a_cause_finds_its_points_and_names_what_makes_the_drop() -> None:
+    drops = causes.drops(rival(whole))
+    for name, (all_but, only) in drops.items():
+        expected = [1.0, 1.6] if name == causes.LARGEST else [1.6, 1.0]
+        for drop, switch, value in zip((all_but, only), causes.SWITCHES[name], expected, strict=True):
+            assert (drop is None) == (switch is None), name
+            assert drop is None or drop.ratio.value == pytest.approx(value), name
+
+
+@pytest.mark.parametrize(
+    ("grows", "answer"),
+    [
+        (whole, "yes"),
+        (lambda spec: spec.backend == "parameter_server", "no"),  # TensorFlow's runtime
+        (lambda spec: whole(spec) or spec.options["order"] == "none", "no"),  # a second cause
+    ],
+)
+def test_the_root_cause_is_answered_only_if_it_alone_makes_the_drop(
+    grows: Callable[[RunSpec], bool], answer: str
+) -> None:
+    (finding, *_) = steady.findings(rival(grows), causes.QUESTIONS)
+    assert finding.answer == answer
+
+
+def test_caffe2_and_cori_compare_every_pair_that_is_asked_for() -> None:
+    points = rival(whole, ("caffe2", "steady-8", "steady-32"))
+    found = {finding.name: finding for finding in steady.findings(points, caffe2.QUESTIONS)}
+    assert all(finding.figures for finding in found.values())
+    assert found["in_order"].figures["inception3 on 32 nodes, 2.25 GB/s"].value == pytest.approx(1)
+    # Links of each number of nodes that both sides have.
+    assert len(found["gloo"].figures) == 11 and len(found["simple_mpi"].figures) == 3
+    of_cori = {finding.name: finding for finding in steady.findings(rival(whole, ("cori",)), cori.QUESTIONS)}
+    assert {name: len(finding.figures) for name, finding in of_cori.items()} == {
+        "kept": 5,
+        "servers": 2,
+        "imbalance": 1,
+        "grpc": 2,
+    }
 
 
 def test_a_short_window_is_the_beginning_of_a_long_one() -> None:
