@@ -51,6 +51,9 @@ LONGEST_WAIT_S = 60.0
 
 TOLERANCE = 0.03
 CHECK_S = 0.6  # how long data flows over a link, each way
+# Packets arrive in buffers, and the last of them may be counted or not. Of 40 that is as much as the tolerance, so a slow
+# link has longer, for more of them.
+SLOW_CHECK_S, MOST_BUFFERS = 3.0, 160
 CARRIED = 3e9  # bit/s that two cores carry at once while links are measured
 TRIES = 3
 SO_SNDBUFFORCE = 32  # Linux's, which Python does not name
@@ -328,7 +331,9 @@ def connection(head: int, pid: int, node: str) -> tuple[socket.socket, socket.so
 
 def measure(flows: Mapping[str, tuple[socket.socket, socket.socket]], link: Link) -> dict[str, float]:
     """Send data from the first end of each connection to the second, over all at once: bit/s of payload."""
-    size = max(int((link.rate or 0) / 8 * CHECK_S), 40 * LEAST_BUFFER, 8 * link.burst_size)
+    rate = (link.rate or 0) / 8
+    slow = min(int(rate * SLOW_CHECK_S), MOST_BUFFERS * LEAST_BUFFER)
+    size = max(int(rate * CHECK_S), slow, 40 * LEAST_BUFFER, 8 * link.burst_size)
     patience = 4 * size * 8 / (link.rate or 1)
     with ThreadPoolExecutor(2 * len(flows)) as threads:
         rates = {node: threads.submit(receive, receiver, size, patience) for node, (_, receiver) in flows.items()}
