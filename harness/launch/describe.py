@@ -1,35 +1,52 @@
-"""A first profile of the cluster around here, of what its Slurm says: partitions, cores, GPUs, MPI plugins."""
+"""The cluster around here, as its Slurm describes it: partitions, cores, GPUs, MPI plugins; and a first profile of it."""
+
+from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.core.parts import part
-from harness.core.text import templates
+from harness.core.text import listed, plural, templates
 from harness.errors import HarnessError, InvalidInput
 from harness.launch import slurm
+from harness.sites.site import Site
 
-# Partition, nodes, longest job, CPUs, threads per core and generic resources of a node: a line for nodes that are alike.
-COLUMNS = "%P|%a|%D|%l|%c|%Z|%G"
-GPUS = re.compile(r"gpu(?::([A-Za-z][^:,()]*))?:(\d+)")
+# Partition, nodes, longest job, CPUs, threads per core and generic resources of a node, its sockets and their cores: a line
+# for nodes that are alike.
+COLUMNS = "%P|%a|%D|%l|%c|%Z|%G|%X|%Y"
+# An entry of generic resources is name[:type][:count][(sockets or indices)]. A type may begin with a digit, as 3090 does.
+GPU = re.compile(r"(?:gres/)?gpu(?:[:=]([^:=()]+|\(null\)))??(?:[:=](\d+))?(?:\(.*\))?")
 
 
 @dataclass(frozen=True)
 class Described:
-    """A partition as Slurm describes most of its nodes. ``cpus`` are hardware threads, ``time_limit`` is "" for none."""
+    """A partition as Slurm describes most of its nodes, and the fewest cores of any. ``time_limit`` is "" for none."""
 
     name: str
     default: bool
     nodes: int
     mixed: bool
-    time_limit: str
-    cpus: int
+    longest_s: float | None
+    cores: int
+    fewest_cores: int
     cpus_per_core: int
     gpus: int
     gpu_model: str
+
+    def __str__(self) -> str:
+        gpus = f", {self.gpus} × {self.gpu_model or 'GPU'} each" if self.gpus else ""
+        return f"{self.name} ({plural(self.nodes, 'node')}{gpus})"
+
+    @property
+    def time_limit(self) -> str:
+        return _written(self.longest_s)
 
     @property
     def profile_name(self) -> str:
@@ -45,9 +62,8 @@ def profile(name: str) -> str:
             "no Slurm answers here (`sinfo`): call this on the cluster's login node, or copy a profile, such as "
             "the one of `harness site path generic-slurm`"
         )
-    partitions = described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
-    if not partitions:
-        raise InvalidInput("Slurm has no partition that is up; see `sinfo`")
+    if not (partitions := described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)):
+        raise InvalidInput("Slurm has no partition that is up and has nodes; see `sinfo`")
     plugins = _plugins()
     environment = templates(part("jobs"))
     environment.filters["toml"] = json.dumps  # TOML's basic strings are written as JSON's
@@ -62,29 +78,100 @@ def profile(name: str) -> str:
 
 
 def described(lines: str) -> list[Described]:
-    """The partitions of sinfo's ``lines`` in COLUMNS that are up, the default one first."""
-    groups: dict[str, list[list[str]]] = {}
-    for name, up, *fields in (line.strip().split("|") for line in lines.splitlines() if line.count("|") == 6):
-        if up == "up":
-            groups.setdefault(name, []).append(fields)
+    """The partitions of sinfo's ``lines`` in COLUMNS that are up and have nodes, the default one first."""
+    groups: dict[str, list[_Alike]] = {}
+    for name, up, *fields in (line.strip().split("|") for line in lines.splitlines() if line.count("|") >= 6):
+        if up == "up" and (alike := _alike(*fields)):
+            groups.setdefault(name, []).append(alike)
     partitions = []
-    for name, alike in groups.items():
-        nodes, limit, cpus, per_core, resources = max(alike, key=lambda fields: int(fields[0]))
-        models = GPUS.findall(resources)
+    for name, every in groups.items():
+        most = max(every, key=lambda alike: alike.nodes)
         partitions.append(
             Described(
                 name=name.removesuffix("*"),
                 default=name.endswith("*"),
-                nodes=int(nodes),
-                mixed=len(alike) > 1,
-                time_limit=_written(slurm.limit_s(limit)),
-                cpus=int(cpus.rstrip("+")),
-                cpus_per_core=int(per_core.rstrip("+")),
-                gpus=sum(int(count) for _, count in models),
-                gpu_model=models[0][0] if len(models) == 1 else "",
+                mixed=len(every) > 1,
+                fewest_cores=min(alike.cores for alike in every),
+                **most._asdict(),
             )
         )
     return sorted(partitions, key=lambda partition: not partition.default)
+
+
+class _Alike(NamedTuple):
+    """Nodes of a partition that are alike."""
+
+    nodes: int
+    longest_s: float | None
+    cores: int
+    cpus_per_core: int
+    gpus: int
+    gpu_model: str
+
+
+def _alike(nodes: str, limit: str, cpus: str, per_core: str, resources: str, *of_sockets: str) -> _Alike | None:
+    """Nodes from their columns; None where a count is none, or 0. CPUs may be cores, or without those set aside."""
+    try:
+        threads = _count(per_core)
+        cores = math.prod(map(_count, of_sockets)) if of_sockets else max(1, _count(cpus) // threads)
+        gpus, models = gpus_of(resources)
+        alike = _Alike(_count(nodes), slurm.limit_s(limit), cores, threads, gpus, models)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return alike if alike.nodes and cores else None
+
+
+def _count(text: str) -> int:
+    """``128``, ``8+`` (nodes differ) and ``1.2K``. Raises ValueError."""
+    number = text.rstrip("+")
+    return int(1000 * float(number[:-1])) if number.endswith("K") else int(number)
+
+
+def gpus_of(resources: str) -> tuple[int, str]:
+    """How many GPUs are in generic resources, and their model if they have one, else ""."""
+    entries = (GPU.fullmatch(entry.strip()) for entry in re.split(r",(?![^(]*\))", resources))
+    gpus = [(match[1] or "", int(match[2] or 1)) for match in entries if match]
+    models = {"" if model == "(null)" else model for model, _ in gpus}
+    return sum(count for _, count in gpus), models.pop() if len(models) == 1 else ""
+
+
+def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
+    """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
+
+    They are those of the partition among a person's own ``options``, else of the site's, else of Slurm's default one.
+    Raises InvalidInput if a job has to name a partition, and none is named.
+    """
+    chosen = slurm.partitions_in(options)
+    if (site.cores_per_node and site.time_limit_s and not chosen) or not shutil.which("sinfo"):
+        return site
+    chosen = chosen or slurm.partitions_in(site.access)
+    try:
+        every = described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
+    except slurm.SlurmSilent:
+        return site
+    used = [partition for partition in every if (partition.name in chosen if chosen else partition.default)]
+    if every and not chosen and not used:
+        raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
+    longest_s = max((partition.longest_s for partition in used if partition.longest_s), default=None)
+    limits_s = [seconds for seconds in (site.time_limit_s, longest_s) if seconds]
+    cores = site.cores_per_node or min((partition.fewest_cores for partition in used), default=None)
+    return site.model_copy(update={"cores_per_node": cores, "time_limit_s": min(limits_s, default=None)})
+
+
+def unused() -> str:
+    """What of the cluster a run without a profile leaves alone, "" if nothing."""
+    if not shutil.which("sinfo"):
+        return ""
+    try:
+        every = described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
+    except slurm.SlurmSilent:
+        return ""
+    if len(every) < 2 and not any(partition.gpus for partition in every):
+        return ""
+    return (
+        f"Slurm has {listed(every)}; -J partition=NAME chooses. No GPU is used without a profile: "
+        "`harness site init NAME` writes one"
+    )
 
 
 def _written(seconds: float | None) -> str:

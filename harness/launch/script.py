@@ -81,9 +81,12 @@ class JobOptions:
 
 def scheduler_option(text: str) -> str:
     """``account=s123`` or ``--account=s123`` as ``--account=s123``. Raises InvalidInput for other texts and OWNED ones."""
-    match = OPTION.fullmatch(text.strip())
+    # -pdebug is -p debug, while -partition is no option of sbatch.
+    match = OPTION.fullmatch(re.sub(r"^-([a-zA-Z])(?=[^-\s=])", r"-\1 ", text.strip()))
     if not match:
-        raise InvalidInput(f"-J {text!r}: must be an option of sbatch such as account=s123 or exclusive")
+        right = "must be an option of sbatch such as account=s123 or exclusive"
+        why = "has a #, where a comment would begin" if "#" in text else right
+        raise InvalidInput(f"-J {text!r}: {why}")
     name, value = match.groups()
     for names, why in OWNED.items():
         # sbatch takes the beginning of a long name for the name.

@@ -1,19 +1,19 @@
-"""Slurm as a client: submit a job, ask what became of it, cancel it.
+"""Slurm as a client, 17.02 to 25.05: submit a job, ask what became of it, cancel it. All words of ours to Slurm pass here.
 
 ``squeue`` knows the jobs of the last minutes; ``sacct``, where the site has accounting, all of them. What neither knows is
 ``UNKNOWN``, and then the run directory has to say it.
 """
 
+import os
 import re
-import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError, InvalidInput, RunFailed
-from harness.sites.site import Site
 
 ANSWER_S = 60  # a busy controller takes its time
 QUICK_S = 5  # what a person who has not named a cluster waits for one
@@ -24,21 +24,39 @@ RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING
 CANCELLED = frozenset({"CANCELLED", "PREEMPTED", "REVOKED"})
 PASSED_ON = re.compile(r"^(?:(?:sbatch|scancel|sinfo|squeue|srun|allocation failure|error|fatal): )+")
 HELP = re.compile(r"^Try .*--help")
+# Slurm has no job, may have it, or has not understood.
+UNREACHED = re.compile("[Uu]nable to contact slurm|Connection refused")
+TIMED_OUT = re.compile("[Tt]imed? ?out|Zero Bytes were transmitted")
+WRONG_USAGE = re.compile("(?:unrecogni[sz]ed|invalid|unknown) option|[Uu]sage:")
+_OURS = ("-u", str(os.getuid()))  # `--me` is of 20.02
 NEVER = "NEVER"  # our own word for a job that we cancelled because it could not start
-# A job that waits for one of these waits for ever.
+# A job that waits for one of these waits for ever. Limits per job end with no other job, limits per user or group do.
 HOPELESS = re.compile(
-    "AccountNotAllowed|BadConstraints|DependencyNeverSatisfied|InvalidAccount|InvalidQOS|"
-    "PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|QOSNotAllowed"
+    "AccountNotAllowed|BadConstraints|DependencyNeverSatisfied|InvalidAccount|InvalidQOS|JobHoldMaxRequeue|MaxMemPerLimit|"
+    "PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|QOSNotAllowed|ReservationDeleted|launch failed requeued held|"
+    r"(?:QOS|Assoc)(?:Max\w*PerJob|Min)\w*"
 )
-# What may help where a job asks for more than its partition allows.
+# What a shell within a job, or a site, tells Slurm's commands by variables. A job of ours has its own options, and asking
+# about it must not leave it out. Kept is which Slurm is meant, and who pays where.
+VARIABLES = re.compile("(?:SLURM|SBATCH|SALLOC|SRUN|SQUEUE|SACCT|SINFO|SCANCEL)_")
+KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS"}) | {
+    f"SBATCH_{name}" for name in ("ACCOUNT", "CONSTRAINT", "PARTITION", "QOS", "RESERVATION")
+}
+FATE_S, PAUSE_S = 60.0, 5.0  # how long a job is looked for that may have been submitted, and between two looks
+# What may help where a job asks for more than its partition allows, or for too little.
 REMEDIES = {
     "PartitionConfig": "fewer --nodes or a shorter --time-limit may help",
     "PartitionTimeLimit": "a shorter --time-limit may help",
+    "OUT_OF_MEMORY": "-J mem=0 asks for all memory of a node, which --exclusive does not everywhere",
 }
 
 
 class SlurmSilent(HarnessError):
     """Slurm's controller does not answer. Nothing is known about any job, and nothing is lost."""
+
+
+class FateUnknown(RunFailed):
+    """Nobody knows whether Slurm has a job. What it is to measure must stay where it is."""
 
 
 class JobRefused(InvalidInput):
@@ -79,28 +97,51 @@ class JobState:
 def submit(script: Path, lane: str | None = None) -> str:
     """Submit a job, return its id. Of a ``lane``'s one runs at a time.
 
-    Raises JobRefused, SlurmSilent, InvalidInput, and RunFailed when it is not known whether there is a job.
+    Raises JobRefused, SlurmSilent if there is no job, InvalidInput, and FateUnknown.
     """
     options = ["--dependency=singleton", f"--job-name={lane}"] if lane else []
-    done = ask("sbatch", "--parsable", *options, str(script))
-    if done.returncode != 0:
-        complaint = words(done.stderr)
-        if _no_answer(complaint):
-            raise SlurmSilent(f"sbatch: {complaint}")
-        raise JobRefused(script, complaint)
-    if not done.stdout.strip():
-        raise RunFailed(f"sbatch has named no job for {script}: see with squeue whether there is one, and scancel it")
-    return done.stdout.strip().splitlines()[-1].partition(";")[0]
+    try:
+        done = ask("sbatch", "--parsable", *options, str(script))
+    except SlurmSilent as error:
+        return _submitted(script, str(error))
+    if done.returncode == 0:
+        ids = re.findall(r"^(\d+)(?:;\S+)?$", done.stdout, re.MULTILINE)  # sites print more, before and after
+        return ids[-1] if ids else _submitted(script, "sbatch has named no job")
+    complaint = words(done.stderr)
+    if UNREACHED.search(complaint):
+        raise SlurmSilent(f"sbatch: {complaint}")
+    if TIMED_OUT.search(complaint):
+        return _submitted(script, f"sbatch: {complaint}")
+    raise JobRefused(script, complaint)
+
+
+def _submitted(script: Path, complaint: str) -> str:
+    """The id of the job of a ``script`` that Slurm may have taken, as its queue knows it. Raises FateUnknown."""
+    deadline = time.monotonic() + FATE_S
+    while True:
+        try:
+            done = ask("squeue", *_OURS, "-h", "--states=all", "-o", "%i|%o")
+            ids = [line.partition("|")[0] for line in done.stdout.splitlines() if line.endswith(f"|{script}")]
+            if done.returncode == 0 and ids:
+                return ids[-1]
+        except SlurmSilent:
+            pass
+        if time.monotonic() > deadline:
+            raise FateUnknown(
+                f"{complaint}; whether Slurm has a job for {script} is not known: look with squeue before you submit again"
+            )
+        time.sleep(PAUSE_S)
 
 
 def states(ids: Collection[str]) -> dict[str, JobState]:
     """The state of every job in ``ids``. Raises SlurmSilent when the controller does not answer."""
     if not ids:
         return {}
-    known = _queue("--me")
+    known = _queue(*_OURS)
     if (missing := sorted(set(ids) - known.keys())) and shutil.which("sacct"):
         done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(missing), "-o", "JobID,State,Reason,NodeList")
-        known |= {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
+        told = {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
+        known |= {job: state for job, state in told.items() if not state.queued}  # what waits, the queue has to know
     if missing := sorted(set(ids) - known.keys()):  # somebody else's, perhaps
         known |= _queue("-j", ",".join(missing))
     return {job: known.get(job, JobState(job, "UNKNOWN")) for job in ids}
@@ -111,7 +152,8 @@ def cancel(ids: Collection[str]) -> None:
     if not ids:
         return
     done = ask("scancel", *sorted(ids))
-    if done.returncode != 0 and _no_answer(complaint := words(done.stderr)):
+    complaint = words(done.stderr)
+    if done.returncode != 0 and (UNREACHED.search(complaint) or TIMED_OUT.search(complaint)):
         raise SlurmSilent(f"scancel: {complaint}")
 
 
@@ -125,31 +167,10 @@ def dead_nodes(names: Collection[str]) -> list[str]:
     return sorted({row[0] for row in rows if len(row) == 2 and row[1].startswith(("down", "fail"))})
 
 
-def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
-    """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
-
-    They are those of the partition among a person's own ``options``, else of the site's, else of Slurm's default one.
-    """
-    chosen = _partition(options)  # of several the last one counts, as for sbatch
-    if (site.cores_per_node and site.time_limit_s and not chosen) or not shutil.which("sinfo"):
-        return site
-    partition = [*_partition(site.access), *chosen]
-    try:
-        done = ask("sinfo", "-h", *partition, "-o", "%P %X %Y %l")
-    except SlurmSilent:
-        return site
-    rows = re.findall(r"^\S+?(\*?) (\d+)\+? (\d+)\+? (\S+)$", done.stdout, re.MULTILINE)
-    used = [row for usual, *row in rows if partition or usual]
-    cores = min((int(sockets) * int(per_socket) for sockets, per_socket, _ in used), default=None)
-    longest_s = max((seconds for _, _, text in used if (seconds := limit_s(text))), default=None)
-    limits_s = [seconds for seconds in (site.time_limit_s, longest_s) if seconds]
-    known = {"cores_per_node": site.cores_per_node or cores, "time_limit_s": min(limits_s, default=None)}
-    return site.model_copy(update=known)
-
-
-def _partition(options: Sequence[str]) -> list[str]:
-    """The words of those of ``options`` that choose a partition."""
-    return [word for option in options if option.startswith(("--partition", "-p")) for word in shlex.split(option)]
+def partitions_in(options: Sequence[str]) -> list[str]:
+    """The partitions that the last of ``options`` for one chooses, which is the one that counts for sbatch."""
+    chosen = [match[1] for option in options if (match := re.fullmatch(r"(?:--partition[= ]|-p\s*)(\S+)", option))]
+    return chosen[-1].strip("\"'").split(",") if chosen else []
 
 
 def limit_s(text: str) -> float | None:
@@ -164,7 +185,8 @@ def limit_s(text: str) -> float | None:
 def _queue(*whose: str) -> dict[str, JobState]:
     done = ask("squeue", *whose, "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        raise SlurmSilent(f"squeue: {words(done.stderr)}")
+        kind = InvalidInput if WRONG_USAGE.search(done.stderr) else SlurmSilent
+        raise kind(f"squeue: {words(done.stderr)}")
     return _jobs(done.stdout)
 
 
@@ -188,8 +210,11 @@ def answers() -> bool:
 
 def ask(*argv: str, text: str = "", limit_s: float = ANSWER_S) -> subprocess.CompletedProcess[str]:
     """Run a command of Slurm's, with ``text`` to read. Raises SlurmSilent, InvalidInput if it is not on PATH."""
+    env = {name: value for name, value in os.environ.items() if name in KEPT or not VARIABLES.match(name)}
     try:
-        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=limit_s)
+        return subprocess.run(
+            argv, input=text, capture_output=True, text=True, errors="replace", timeout=limit_s, env=env
+        )
     except FileNotFoundError:
         raise InvalidInput(
             f"{argv[0]} is not on PATH: run this where Slurm is, or use --dry-run to see the job script"
@@ -202,7 +227,3 @@ def words(stderr: str) -> str:
     """Slurm's complaint in one line, without the names of those who passed it on."""
     lines = [PASSED_ON.sub("", line.strip()) for line in stderr.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line and not HELP.match(line))) or "no reason given"
-
-
-def _no_answer(complaint: str) -> bool:
-    return bool(re.search(r"[Uu]nable to contact slurm|timed? ?out|Connection refused", complaint))

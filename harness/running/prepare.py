@@ -23,7 +23,7 @@ from harness.core.spec import RunSpec, variant_of
 from harness.core.text import plural
 from harness.environments import mpi, pythons
 from harness.errors import InvalidInput
-from harness.launch import local, slurm, ssh
+from harness.launch import describe, local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
 from harness.running import preflight
 from harness.running.kinds import kind_of
@@ -36,6 +36,7 @@ from harness.sites.site import Site
 
 DEFAULT_OUTPUT = Path("runs")
 SITE_VARIABLE = "HARNESS_SITE"
+GENERIC = "generic-slurm"  # the profile of a cluster that has none
 
 
 def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
@@ -56,7 +57,7 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
     if own := sites.of_host(host):
         return own, f"its hostnames match this host, {host}"
     if slurm.answers():
-        return "generic-slurm", f"a Slurm answers, and no profile's hostnames match this host, {host}"
+        return GENERIC, f"a Slurm answers, and no profile's hostnames match this host, {host}"
     return None, ""
 
 
@@ -117,7 +118,7 @@ class Place:
     def profile(self) -> Site | None:
         """The site, with what Slurm knows of it; None for this machine."""
         site = sites.find(self.site, self.environ) if isinstance(self.site, str) else self.site
-        return slurm.asked_about(site, self.options.options) if site and site.queued else site
+        return describe.asked_about(site, self.options.options) if site and site.queued else site
 
     @property
     def queued(self) -> bool:
@@ -325,6 +326,11 @@ def place_of_runs(
         )
     if name and why and (site := sites.find(name)).scheduler != "local":
         tell(f"harness: runs at {site.name}: {why} (--site local is this machine)")
+        if site.file.stem == GENERIC and (more := describe.unused()):
+            tell(f"harness: {more}")
+    if name is None and (others := int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) - 1) > 0:
+        idle = "its other node idles" if others == 1 else f"its {others} other nodes idle"
+        tell(f"harness: runs on this node of the job {os.environ['SLURM_JOB_ID']} alone; {idle}")
     chosen = config.read()
     if name and sites.find(name).queued:
         given["account"] = given.get("account") or chosen.account

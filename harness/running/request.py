@@ -267,7 +267,10 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
 
 
 def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> list[tuple[Path, str]]:
-    """Write run directories and submit their jobs, as ``submit`` does; if that fails, neither folders nor jobs are left."""
+    """Write run directories and submit their jobs, as ``submit`` does; if that fails, neither folders nor jobs are left.
+
+    They stay if nobody knows whether the last job was submitted (FateUnknown).
+    """
     jobs = jobs_of(runs, options)
     sent: list[tuple[Path, str]] = []
     try:
@@ -277,6 +280,8 @@ def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> l
                 run.preflight.begin()
         for job, text in jobs:
             sent.append(submit(job, text, submitting=submitting))
+    except slurm.FateUnknown:  # that job may run, and so will those that were submitted
+        raise
     except BaseException:
         with suppress(SlurmSilent):
             slurm.cancel([number for _, number in sent if number])

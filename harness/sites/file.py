@@ -39,10 +39,15 @@ def duration_s(text: str) -> float:
 
 
 def _option(value: str) -> str:
-    if not value.startswith("-"):
-        raise ValueError(f"'{value}' is not an option: it must start with -")
     if "#" in value:
         raise ValueError(f"'{value}' has a #, where a comment would begin in a job script")
+    return _word_option(value)
+
+
+def _word_option(value: str) -> str:
+    """An option that is quoted wherever it is used."""
+    if not value.startswith("-"):
+        raise ValueError(f"'{value}' is not an option: it must start with -")
     try:
         shlex.split(value)
     except ValueError:
@@ -76,6 +81,7 @@ ModuleName = Annotated[
     str, BeforeValidator(_module_name), _shaped("[A-Za-z0-9_][A-Za-z0-9_.+/:@%=~-]*", "the name of a module")
 ]
 Option = Annotated[OneLine, AfterValidator(_option)]
+LauncherOption = Annotated[OneLine, AfterValidator(_word_option)]
 TimeLimit = Annotated[str, AfterValidator(lambda text: duration_s(text) and text)]
 Positive = Annotated[int, Strict(), Field(ge=1)]
 
@@ -133,7 +139,7 @@ class PartitionExtras(Frozen):
         str,
         _shaped(r"[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*", "{host} with letters, digits, dots and dashes around it"),
     ] = "{host}"
-    launcher_options: tuple[Option, ...] = ()
+    launcher_options: tuple[LauncherOption, ...] = ()
     hosts: OneLine | None = Field(default=None, min_length=1)
     namespaces: Annotated[str, _shaped(r".*\{host\}.*", "a file whose name has {host} in it")] | None = None
     output: OneLine | None = Field(default=None, min_length=1)

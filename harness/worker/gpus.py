@@ -41,6 +41,7 @@ SLOWDOWNS = {
 POWER_CAP = 0x04
 CORRUPTED_INFOROM = 14  # nvidia-smi(1): a warning, in an answer that is whole
 DRIVER = Path("/proc/driver/nvidia")
+NONE = ("NoDevFiles", "-1", "void")  # what CUDA_VISIBLE_DEVICES is where a batch system has given no GPU
 HANDED_OUT = "HARNESS_GPUS"  # what a task's CUDA_VISIBLE_DEVICES was, before the plan's took its place
 WATCHED = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since R535, and before
@@ -94,7 +95,9 @@ def describe() -> List[Dict[str, str]]:
     """Each GPU with its settings, in the order of their PCI addresses; without ``nvidia-smi`` what the driver calls it."""
     for fields in ({**FACTS, **SETTINGS}, FACTS):
         if text := ask(f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"):
-            return [dict(zip(fields, line.split(", "))) for line in text.strip().splitlines()]
+            rows = [line.split(", ") for line in text.strip().splitlines()]
+            # A GPU that has fallen off the bus is an error message among the others.
+            return [dict(zip(fields, row)) if len(row) == len(fields) else {"lost": ", ".join(row)} for row in rows]
     named = ((folder.name, (folder / "information").read_text()) for folder in listed_by_driver())
     return [
         {"name": model[1], "bus": bus} for bus, text in named if (model := re.search(r"^Model:\s*(.+)$", text, re.M))

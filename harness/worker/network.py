@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import array
 import fcntl
 import os
 import socket
 import struct
 import time
 
-SIOCGIFADDR = 0x8915
+SIOCGIFCONF = 0x8912
+ADDRESS_BYTES, MOST_ADDRESSES = 40, 1024  # of struct ifreq; of a host
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -42,14 +44,13 @@ def interface_of(address: str) -> str:
     wanted = socket.gethostbyname(address)
     if wanted.startswith("127."):
         return "lo"  # owns all of 127/8, reports only its first address
+    table = array.array("B", bytes(ADDRESS_BYTES * MOST_ADDRESSES))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            try:
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:
-                continue  # an interface without an IPv4 address
-            if socket.inet_ntoa(answer[20:24]) == wanted:
-                return name
+        asked = struct.pack("iL", len(table), table.buffer_info()[0])
+        size, _ = struct.unpack("iL", fcntl.ioctl(probe, SIOCGIFCONF, asked))
+    for entry in (table[at : at + ADDRESS_BYTES].tobytes() for at in range(0, size, ADDRESS_BYTES)):
+        if socket.inet_ntoa(entry[20:24]) == wanted:
+            return entry[:16].rstrip(b"\0").decode().partition(":")[0]  # a second address may have a label, eth0:1
     raise RuntimeError(f"no network interface of this host has the address {address} ({wanted})")
 
 

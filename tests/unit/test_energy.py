@@ -242,6 +242,14 @@ def test_pm_counters_give_the_node_and_its_parts(tmp_path: Path, processors: Seq
     )
 
 
+def test_the_one_gpu_of_an_xc_has_a_counter_without_a_number(tmp_path: Path) -> None:
+    for name in ("energy", "cpu_energy", "memory_energy", "accel_energy"):
+        (tmp_path / name).write_text("1 J 1700000000000000 us\n")
+    assert [counter.covers for counter in pm_counters.find(tmp_path)] == ["node", "package", "memory", "module"]
+    (tmp_path / "accel0_energy").write_text("1 J 1700000000000000 us\n")
+    assert [counter.name for counter in pm_counters.find(tmp_path)][-1] == "accel0_energy"
+
+
 class Board:
     """A tree of pm_counters, as a Cray EX has it."""
 

@@ -180,6 +180,13 @@ def test_the_record_says_how_gpus_are_set_and_linked(smi: Path) -> None:
     )
 
 
+def test_a_gpu_that_has_fallen_off_the_bus_is_lost_and_has_no_name(smi: Path) -> None:
+    error = "Unable to determine the device handle for GPU 0000:18:00.0: Unknown Error"
+    (smi / "settings").write_text(f"{error}\n{SETTINGS}")
+    lost, gpu = gpus.describe()
+    assert lost == {"lost": error} and gpu["name"] == "NVIDIA H100 80GB HBM3"
+
+
 def test_a_driver_that_does_not_know_a_setting_still_tells_the_rest(smi: Path) -> None:
     (smi / "old").touch()
     assert gpus.describe() == [{"name": "Tesla P100-PCIE-16GB", "driver": "440.33.01", "memory": "16280 MiB"}]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.spec import RunSpec
-from harness.errors import InvalidInput, RunFailed
-from harness.launch import slurm
+from harness.errors import InvalidInput
 from harness.launch.script import WORKER, scheduler_option, slurm_time
 from harness.running.prepare import Place
 from harness.running.request import jobs_of
@@ -154,11 +153,10 @@ def sinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = shell_program(
         tmp_path / "bin" / "sinfo",
         """
-        case "$*" in *debug*) wanted=debug ;; *large*) wanted=large ;; *normal*) wanted=normal ;; esac
-        while read -r line; do case "$line" in "$wanted"*) echo "$line" ;; esac; done <<END
-debug 2 4 30:00
-normal* 2 8 6:00:00
-large 2+ 16 1-00:00:00
+        while read -r line; do echo "$line"; done <<END
+debug|up|4|30:00|16|2|(null)|2|4
+normal*|up|90|6:00:00|32|2|(null)|2|8
+large|up|9|1-00:00:00|64|2|(null)|2+|16
 END
         """,
     )
@@ -222,12 +220,3 @@ def test_time_limits_are_rounded_up_to_minutes() -> None:
         "0-01:30:00",
         "1-01:00:00",
     ]
-
-
-def test_an_sbatch_that_answers_with_nothing_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    shell_program(tmp_path / "sbatch", "")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with wording("job.sh").raises(RunFailed):
-        slurm.submit(Path("job.sh"))

@@ -48,7 +48,7 @@ Slurm = Callable[[str, str], None]
 def test_sinfo_is_read_by_partition_the_default_first_with_what_most_nodes_have() -> None:
     gpu, debug, free = described(SINFO)
     assert (gpu.name, gpu.nodes, gpu.mixed, gpu.time_limit) == ("gpu", 8, True, "1d12h")
-    assert (gpu.cpus, gpu.gpus, gpu.gpu_model) == (128, 4, "a100")
+    assert (gpu.cores, gpu.fewest_cores, gpu.cpus_per_core, gpu.gpus, gpu.gpu_model) == (64, 32, 2, 4, "a100")
     assert (debug.time_limit, debug.gpus, debug.mixed) == ("30m", 0, False)
     assert (free.name, free.profile_name) == ("free@any", "free_any")
     assert (free.time_limit, free.gpus, free.gpu_model) == ("", 5, "")

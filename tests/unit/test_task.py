@@ -147,6 +147,27 @@ def test_gpus_are_those_that_the_batch_system_handed_out(tmp_path: Path, case: C
     case.answered(task.log.strip())
 
 
+@pytest.mark.parametrize(
+    ("handed_out", "given"),
+    [("NoDevFiles", "no"), ("1", "1"), ("2,3", "2")],  # the last: --gpu-bind=closest, on a node of four
+)
+def test_gpus_that_are_too_few_for_the_processes_of_a_node_are_refused(
+    tmp_path: Path, handed_out: str, given: str
+) -> None:
+    task = Task(tmp_path, SEEN, env={"CUDA_VISIBLE_DEVICES": "0"})
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["processes"] += [
+        {**plan["processes"][0], "env": {"CUDA_VISIBLE_DEVICES": str(number)}} for number in range(1, 4)
+    ]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    task.environ = {"CUDA_VISIBLE_DEVICES": handed_out}
+    assert task.start().wait(20) == 1
+    how = (
+        f"gave this task {given} GPUs (CUDA_VISIBLE_DEVICES={handed_out}), and the processes of its node are to have 4"
+    )
+    assert how in task.exit()["how"]
+
+
 @pytest.mark.parametrize("how", [{"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"}])
 def test_a_gpu_that_the_batch_system_handed_to_this_task_is_its_own(tmp_path: Path, how: dict[str, str]) -> None:
     """Within its control group each task's GPU has the number 0."""

@@ -52,7 +52,9 @@ def _main() -> int:
     except Ended:
         return 1
     repeat_dir = folder_of(run_dir, repeat)
-    process = plan_of(run_dir, repeat)["processes"][arguments.index]
+    processes = plan_of(run_dir, repeat)["processes"]
+    process = processes[arguments.index]
+    sharing = [each["env"].get("CUDA_VISIBLE_DEVICES", "") for each in processes if each["node"] == process["node"]]
     timeout_s = json.loads((run_dir / SPEC).read_text())["timeout_s"]
     name = name_of(process)
     log, events_file = repeat_dir / "logs" / f"{name}.log", repeat_dir / "events" / f"{name}.jsonl"
@@ -66,7 +68,8 @@ def _main() -> int:
         return 1
     try:
         with log.open("wb") as output:
-            end = _attend([*process["argv"], "--repeat", str(repeat)], process, output, timeout_s, channel)
+            argv = [*process["argv"], "--repeat", str(repeat)]
+            end = _attend(argv, process, sharing, output, timeout_s, channel)
         with suppress(OSError):  # a full disk; the exit code has to do
             events.emit("exit", **end)
     finally:
@@ -77,9 +80,17 @@ def _main() -> int:
 
 
 def _attend(
-    argv: List[str], process: Dict[str, Any], output: Any, timeout_s: float, channel: Optional[Channel]
+    argv: List[str],
+    process: Dict[str, Any],
+    sharing: List[str],
+    output: Any,
+    timeout_s: float,
+    channel: Optional[Channel],
 ) -> Dict[str, Any]:
-    """Start the process and wait for its end. Returns how it ended, and its exit code as ``Popen`` has it."""
+    """Start the process and wait for its end. Returns how it ended, and its exit code as ``Popen`` has it.
+
+    ``sharing`` are the planned GPUs of each process of its node.
+    """
     starting = True
     asked_early: List[str] = []
 
@@ -92,7 +103,7 @@ def _attend(
     for number in ASKING:
         signal.signal(number, end)
     try:
-        env = _environment(process)
+        env = _environment(process, sharing)
         if channel:
             env = channel.variables(process, env)
         # What PMI has opened for this task (close_fds) belongs to the process.
@@ -149,15 +160,26 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> int:
     return child.wait()
 
 
-def _environment(process: Dict[str, Any]) -> Dict[str, str]:
-    """The plan's variables over this host's. A batch system may have handed out other GPUs than the first ones."""
+def _environment(process: Dict[str, Any], sharing: List[str]) -> Dict[str, str]:
+    """The plan's variables over this host's. A batch system may have handed out other GPUs than the first ones.
+
+    Raises RuntimeError if it has handed out none, or not as many as the processes of the node are to have.
+    """
     env = {**os.environ, **process["env"], LAUNCHER: str(os.getpid())}
     planned, handed_out = process["env"].get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    bound = "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
     own = gpus.visible(planned, handed_out)
-    if own is None:  # not as many as the node's processes want, unless each task has been handed its own
-        bound = "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
-        own = handed_out if bound and len(handed_out.split(",")) == len(planned.split(",")) else planned
-    return {**env, "CUDA_VISIBLE_DEVICES": own, gpus.HANDED_OUT: handed_out}
+    if bound and own is None and len(handed_out.split(",")) == len(planned.split(",")):
+        own = handed_out  # each task has been handed its own
+    elif planned and own != planned:
+        least = 1 + max((int(name) for names in sharing for name in names.split(",") if name.isdigit()), default=0)
+        given = 0 if handed_out in gpus.NONE else len(handed_out.split(","))
+        if given < least:
+            raise RuntimeError(
+                f"the batch system gave this task {given or 'no'} GPUs (CUDA_VISIBLE_DEVICES={handed_out}), and the "
+                f"processes of its node are to have {least}"
+            )
+    return {**env, "CUDA_VISIBLE_DEVICES": own or "", gpus.HANDED_OUT: handed_out}
 
 
 def _end(child: subprocess.Popen[bytes], after_s: float = 0.0) -> None:

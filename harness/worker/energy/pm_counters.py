@@ -19,15 +19,15 @@ COVERS = {
     "energy": "node",
     r"cpu\d*_energy": "package",
     r"memory\d*_energy": "memory",
-    r"accel\d+_energy": "module",
+    r"accel\d*_energy": "module",
 }
 
 
 def find(root: Path) -> List[Counter]:
     """The node's counter, and those of the parts that are measured."""
     names = sorted(path.name for path in root.glob("*energy"))
-    # Where processors have counters of their own, that of all of them counts them again.
-    again = {f"{part}_energy" for part in ("cpu", "memory") if f"{part}0_energy" in names}
+    # Where parts have counters of their own, that of all of them counts them again. An XC has one GPU, without a number.
+    again = {f"{part}_energy" for part in ("cpu", "memory", "accel") if f"{part}0_energy" in names}
     stamp = partial(_stamp, root)
     return [
         Counter("pm_counters", covers, name, UPDATE_S, partial(_joules, root / name), stamp=stamp)

@@ -15,7 +15,16 @@
 
 # The site's part; what fails here would be measured wrongly.
 set -o errexit
-module load daint-gpu
+# Modules in TCL end with exit code 0 whatever happens, but say so.
+load() {
+    local said
+    said=$(mktemp)
+    module load "$1" 2>"$said"
+    cat "$said" >&2
+    if grep -q ERROR "$said"; then echo "the module $1 was not loaded" >&2; exit 1; fi
+    rm "$said"
+}
+load daint-gpu
 set +o errexit -o nounset
 
 worker=WORKER
@@ -27,7 +36,7 @@ measure() {
     "$python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --address '{host}' \
         || { [ $? = 3 ]; return; }  # 3: it shall not be measured (again), which is no failure
     SLURM_HOSTFILE="$run/repeat-$repeat/hostfile" srun --distribution=arbitrary --nodes="$nodes" --ntasks="$tasks" --mpi="$mpi" \
-        --kill-on-bad-exit=1 --wait=60 --overcommit --cpu-bind=none \
+        --export=ALL --kill-on-bad-exit=1 --wait=60 --overcommit --cpu-bind=none \
         "$python" "$worker/agent/task.py" --run "$run" --repeat "$repeat" </dev/null
     local code=$?
     "$python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --ended "$code"
