@@ -104,8 +104,8 @@ cluster: cluster-packages  ## start a real Slurm on this machine: NODES (4) virt
 cluster-packages:  ## install the Debian packages of the virtual cluster that are missing
 	@cluster/packages.sh
 
-mpi-packages:  ## these, and Debian's MPICH and Open MPI
-	@cluster/packages.sh mpich openmpi-bin
+mpi-packages:  ## these, Debian's MPICH and Open MPI, and Bubblewrap, which opens images
+	@cluster/packages.sh mpich openmpi-bin bubblewrap
 
 browser-packages:  ## install Debian's Chromium, if there is no browser to test the report in
 	@tests/browser/packages.sh

@@ -16,5 +16,5 @@ def __getattr__(name: str) -> object:
     return getattr(importlib.import_module("harness.api"), name)
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":  # Python 3.6 loads this, too
     return __all__

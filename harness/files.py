@@ -1,15 +1,12 @@
-"""Files that are there whole or not at all, and locks. Workers use this too: standard library only; Python 3.9."""
-
-from __future__ import annotations
+"""Files that are there whole or not at all, and locks. Workers use this too: standard library only; Python 3.6."""
 
 import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Iterator, Union
 
 
 @contextmanager
@@ -40,11 +37,12 @@ def whole_file(target: Path) -> Iterator[IO[bytes]]:
             stream.close()
             temporary.replace(target)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                temporary.unlink()
             raise
 
 
-def at_home(path: str | Path) -> Path:
+def at_home(path: Union[str, Path]) -> Path:
     """``path`` with what ``~`` and ``~user`` stand for; as it is where there is no such user, as a shell leaves it."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 (a Path's raises RuntimeError)
 

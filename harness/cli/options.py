@@ -102,6 +102,23 @@ HOW_TO_RUN = grouped(
     "How to run",
     option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
     option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
+    option(
+        "--container", "image to run in, such as apptainer:FILE.sif; see docs/containers.md", "TYPE:IMAGE", click.STRING
+    ),
+    option(
+        "--mount mounts",
+        "folder to see in the image; may be given several times",
+        "DIR[:DIR]",
+        click.STRING,
+        multiple=True,
+    ),
+    option(
+        "--container-option container_options",
+        "option for what opens the image; may be given several times",
+        "OPTION",
+        click.STRING,
+        multiple=True,
+    ),
     option("--tag", "a name that the records keep, to select them by: `harness table 'runs/ @ tag=NAME'`", "NAME"),
     option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", click.INT),
     flag("--force", "run on this machine even if it has too few cores or too little memory"),

@@ -76,10 +76,13 @@ def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
         problems = [*wrong, *(mistake for trial in tried for mistake in trial.mistakes)]
         count += len(problems)
         results = [{"name": trial.site, "ok": trial.agreed, "remark": trial.remark} for trial in tried]
-        reports.append({"file": str(file.path), "problems": list(map(vars, problems)), "sites": results})
+        report = {"file": str(file.path), "problems": list(map(vars, problems)), "left_out": file.left_out}
+        reports.append(report | {"sites": results})
         if not as_json:
             for problem in problems:
                 click.echo(problem)
+            if file.left_out:
+                click.echo(f"left out, as no run needs them: {', '.join(file.left_out)}")
             for trial in tried:
                 if not trial.mistakes:
                     remark = f"  ({trial.remark})" if trial.remark else ""

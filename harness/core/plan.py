@@ -81,7 +81,8 @@ class LaunchPlan:
     """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
 
     ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``emulation`` has
-    the fields of an ``Emulation``, if there is one, and ``data_format`` is that of a training, if it is known.
+    the fields of an ``Emulation``, if there is one, and ``data_format`` is that of a training, if it is known. A
+    ``container`` is an image that all processes run in (see ``launch.containers.within``).
     """
 
     backend: str
@@ -93,6 +94,7 @@ class LaunchPlan:
     schema: str = SCHEMA
     emulation: Mapping[str, object] | None = None
     data_format: str | None = None
+    container: Mapping[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}

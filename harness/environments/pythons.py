@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,13 +94,16 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
     )
 
 
-def lacks(python: Path, modules: Iterable[str], environ: Mapping[str, str]) -> list[str]:
-    """Those of top-level ``modules`` that a Python does not find. They are not imported, which may take many seconds."""
+def lacks(python: Sequence[str], modules: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+    """Those of top-level ``modules`` that a Python, the words of a command, does not find.
+
+    They are not imported, which may take many seconds.
+    """
     code = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if find_spec(n) is None))"
     try:
         # In a neutral folder, as `-c` looks in the current one first.
         answer = subprocess.run(
-            [python, "-c", code, *modules], env=environ, cwd="/", capture_output=True, text=True, timeout=60
+            [*python, "-c", code, *modules], env=environ, cwd="/", capture_output=True, text=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return []

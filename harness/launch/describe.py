@@ -15,7 +15,7 @@ from typing import NamedTuple
 from harness.core.parts import part
 from harness.core.text import listed, plural, templates
 from harness.errors import HarnessError, InvalidInput
-from harness.launch import slurm
+from harness.launch import containers, slurm
 from harness.sites.site import Site
 
 # Partition, nodes, longest job, CPUs, threads per core and generic resources of a node, its sockets and their cores: a line
@@ -73,6 +73,7 @@ def profile(name: str) -> str:
         partitions=partitions,
         mpi=next((plugin for plugin in ("pmi2", "pmix", *plugins) if plugin in plugins), ""),
         plugins=", ".join(plugins),
+        platforms=containers.found(),
         output="$SCRATCH/harness/runs" if os.environ.get("SCRATCH") else "",
     )
 

@@ -30,7 +30,7 @@ from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
 from harness.worker import gpus, proc
 from harness.worker.network import listen
-from harness.worker.process import LAUNCHER
+from harness.worker.process import LAUNCHER, ending_with_this
 
 ADDRESS = "127.0.0.1"
 ROOT = Path("/")  # where /proc and /sys are
@@ -153,19 +153,22 @@ def run(
     """
     watch = begun(plan, run_dir, repeat)
     running: dict[int, Started] = {}
+    opening = ending_with_this(plan.container["command"]) if plan.container else []  # the image
     with ExitStack() as stack:
         world = pmi.world(plan)
         if world:
             stack.callback(world.close)
         with ExitStack() as inherited:  # sockets, which are closed here once those who need them have them
-            starts = [_start(process, watch.repeat_dir, world, site, inherited) for process in plan.processes]
-            if plan.emulation:
+            starts = [
+                _start(process, watch.repeat_dir, world, site, inherited, bool(opening)) for process in plan.processes
+            ]
+            if plan.emulation and not opening:
                 nursery = forked.Nursery(plan, run_dir, repeat, starts)
                 stack.callback(nursery.close)
                 running |= nursery.start(starts)
             stack.callback(lambda: _end(list(running.values())))
             for start in starts if not running else []:
-                running[start.process.index] = _started(start, repeat)
+                running[start.process.index] = _started(start, repeat, opening)
         supervise(
             watch,
             lambda index: running[index].poll(),
@@ -178,9 +181,16 @@ def run(
 
 
 def _start(
-    process: Process, repeat_dir: Path, world: pmi.MpiWorld | None, site: Site | None, inherited: ExitStack
+    process: Process,
+    repeat_dir: Path,
+    world: pmi.MpiWorld | None,
+    site: Site | None,
+    inherited: ExitStack,
+    inside: bool = False,
 ) -> StartRequest:
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
+    if inside:  # what opens the image is between the process and this launcher, which ends with it
+        del env[LAUNCHER]
     fds: tuple[int, ...] = ()
     if world:
         env = {name: value for name, value in env.items() if not name.startswith(OF_OTHER_WORLDS)}
@@ -191,13 +201,13 @@ def _start(
     return StartRequest(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
 
 
-def _started(start: StartRequest, repeat: int) -> Started:
+def _started(start: StartRequest, repeat: int, opening: Sequence[str]) -> Started:
     process = start.process
     inside = ["nsenter", f"--target={start.namespaces}", "--net", "--uts", "--"] if start.namespaces else []
     try:
         with start.log.open("wb") as log:
             popen = subprocess.Popen(
-                [*inside, *process.argv, "--repeat", str(repeat)],
+                [*inside, *opening, *process.argv, "--repeat", str(repeat)],
                 env=start.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

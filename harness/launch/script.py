@@ -52,6 +52,12 @@ class JobStep:
     mpi: str
     python: str
     timeout_s: float
+    inside: tuple[str, ...] = ()  # of an image: srun's options, and the words before a command that runs in it
+
+    @property
+    def host_python(self) -> str:
+        """What runs beside the tasks, where there may be no other Python than the system's."""
+        return "python3" if self.inside else self.python
 
 
 @dataclass(frozen=True)
@@ -109,12 +115,14 @@ def script(job: BatchJob, site: Site, wanted: JobOptions, gpus_per_node: int) ->
     usual_s = sum(step.timeout_s + SETTING_UP_S for step in job.steps)  # every step has ended then, or was ended
     limit_s = wanted.time_limit_s or min(usual_s, site.time_limit_s or math.inf)
     gpus = site.gpu_options(gpus_per_node) if gpus_per_node else ()
+    modules = () if site.modules_system == "nomod" else site.modules
     return _template().render(
         job=job,
         site=site,
         time_limit=slurm_time(limit_s),
         options=[*site.access, *gpus, *wanted.options],
-        modules=() if site.modules_system == "nomod" else site.modules,
+        modules=modules,
+        promised=[*dict.fromkeys(name for name, _ in site.env_vars), *(["LOADEDMODULES"] if modules else [])],
         worker=str(WORKER),
         closing_s=int(CLOSING_S),
     )

@@ -323,7 +323,7 @@ def jobs_of(run: str, noted: Sequence[str | None], allocation: str | None) -> li
 def _facts(record: AnyRecord, source: Path | str, seen: Seen) -> dict[str, Any]:
     """What a record says of a run whatever was measured: which it is, and on what."""
     spec, machine = record.spec, record.machine
-    gpu = next((gpu for gpu in machine.get("gpus") or [] if "name" in gpu), {})
+    gpu: dict[str, str] = next((gpu for gpu in machine.get("gpus") or [] if "name" in gpu), {})
     ps, throttled = int(spec.options.get("ps", 0)), ", ".join(seen.throttled)
     options = {name: value for name, value in sorted(spec.options.items()) if name != "ps"}
     options |= {} if spec.data_format == "auto" else {"data_format": spec.data_format}

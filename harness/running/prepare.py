@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from harness import environments
+from harness.core.parts import ROOT
 from harness.core.plan import LAST_PORT, Allocation, Node, complete, hosts_of, launch_plan, with_options
 from harness.core.program import backend_of
-from harness.core.spec import RunSpec, variant_of
+from harness.core.spec import SYNTHETIC, RunSpec, variant_of
 from harness.core.text import plural
 from harness.environments import mpi, pythons
 from harness.errors import InvalidInput
-from harness.launch import describe, local, slurm, ssh
+from harness.files import at_home
+from harness.launch import containers, describe, local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
 from harness.running import preflight
 from harness.running.kinds import kind_of
@@ -31,7 +33,7 @@ from harness.running.notes import PREFLIGHT
 from harness.running.run import Run
 from harness.sites import config
 from harness.sites import site as sites
-from harness.sites.file import WITH_HOSTS, duration_s
+from harness.sites.file import WITH_HOSTS, Container, duration_s
 from harness.sites.site import Site
 
 DEFAULT_OUTPUT = Path("runs")
@@ -81,6 +83,9 @@ class Place:
     output: Path | None = None
     port: int | None = None
     environment: Path | None = None
+    container: str | None = None
+    mounts: tuple[str, ...] = ()
+    container_options: tuple[str, ...] = ()
     tag: str | None = None
     dry_run: bool = False
     force: bool = False
@@ -123,6 +128,35 @@ class Place:
     @property
     def queued(self) -> bool:
         return self.profile is not None and self.profile.queued
+
+    def container_at(self, site: Site | None) -> Container | None:
+        """The image that was typed, or else that of the site's environment, with its platform. Raises InvalidInput."""
+        of_site = site.environ_extras.container if site else None
+        usual = site.usual_platform if site else None
+        if self.container is not None:
+            container = containers.parse(self.container, usual)
+        elif of_site:
+            name = of_site.platform or usual
+            container = of_site if name is None else of_site.model_copy(update={"platform": name})
+        else:
+            if self.mounts or self.container_options:
+                raise InvalidInput("--mount and --container-option are for an image: give --container TYPE:IMAGE")
+            return None
+        if container.platform is None:
+            raise InvalidInput(f"the environment {site and site.environ} has an image and no platform to run it with")
+        own = containers.platform(container.platform)
+        if own.srun and not self.queued:
+            raise InvalidInput(
+                f"--container {own.type}: it is a plugin of Slurm's srun; give --site of a cluster that has it"
+            )
+        if own.local and self.queued:
+            raise InvalidInput(
+                f"--container {own.type}: a batch system cannot see what it starts; it is for this machine"
+            )
+        if site and site.scheduler in WITH_HOSTS:
+            raise InvalidInput(f"--container {own.type}: machines that are reached with ssh run no images")
+        more = {"mounts": (*container.mounts, *self.mounts), "options": (*container.options, *self.container_options)}
+        return container.model_copy(update=more)
 
     @cached_property
     def elsewhere(self) -> Site | None:
@@ -193,7 +227,8 @@ class Place:
         else:
             allocation = self._allocation(site, spec, hosts_of(seats), len(seats))
         full = complete(spec, chosen, allocation)
-        if full.mpi:
+        container = self.container_at(site)
+        if full.mpi and not container:
             allocation = _with_library(full.mpi, allocation, site)
         assert full.framework
         wanted = chosen.environment(full.framework, chosen.variant(full))
@@ -207,7 +242,11 @@ class Place:
                 f"{' or '.join(chosen.cuda_transports)}; give --env PYTHON of one that was built for {full.transport}"
             )
         try:
-            python = pythons.at(provided, wanted) if provided else environments.python(wanted)
+            if container:  # the Python is the image's
+                provided = self.environment or Path((site and site.environ_extras.python) or "python3")
+                python = provided
+            else:
+                python = pythons.at(provided, wanted) if provided else environments.python(wanted)
         except OSError as error:
             raise InvalidInput(f"--env {provided}: {error.strerror}") from None
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -215,6 +254,13 @@ class Place:
         run_dir = ((folder or self.folder) / name).absolute()
         of_plan = (full, chosen, seats, allocation, str(python), str(run_dir))
         plan = launch_plan(*of_plan, isolated=provided is None, variables=self.variables)
+        if container:
+            data = [] if full.data == SYNTHETIC else [str(at_home(full.data).absolute())]
+            folders = [str(ROOT.parent), str(run_dir.parent), *data]
+            names = {name for process in plan.processes for name in process.env}
+            inside = containers.within(container, folders, run_dir, full.device == "cuda", names)
+            plan = replace(plan, container=inside)
+            site = site and site.with_platform(inside["platform"])
         ours = None if provided else wanted
         named = site.name if site else None
         return kind_of(full)(full, chosen, plan, run_dir, site, named, ours, tag=self.tag or "")

@@ -229,6 +229,7 @@ def _steps(run: Run) -> tuple[JobStep, ...]:
             mpi=run.site.extras.mpi if run.plan.mpi else "none",
             python=run.python,
             timeout_s=run.spec.timeout_s,
+            inside=(*run.plan.container["srun"], *run.plan.container["command"]) if run.plan.container else (),
         )
         for repeat in range(1, run.spec.repeats + 1)
         if repeat not in taken

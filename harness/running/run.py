@@ -21,6 +21,7 @@ from harness.environments import mpi, pythons
 from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.files import write_atomically
 from harness.launch import local, ssh
+from harness.launch.containers import FILE as CONTAINER
 from harness.launch.slurm import JobState, SlurmSilent
 from harness.launch.watch import Followed, Progress, Watch
 from harness.records.pairs import Preflight
@@ -30,7 +31,7 @@ from harness.running.pace import Pace
 from harness.sites.site import Site
 from harness.version import harness_version
 from harness.worker import machine
-from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION, Hosts
+from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION, Hosts, digest_of, folder_of
 
 Facts = dict[str, Any]  # the fields that records of every kind have
 
@@ -113,6 +114,10 @@ class Run(ABC):
 
     def check(self) -> None:
         """See that its environment, its MPI library and its data are there. Raises InvalidInput; writes nothing."""
+        if self.plan.container:
+            self._check_packages([*self.plan.container["command"], self.python])
+            self.inputs = self.find_inputs()
+            return
         if self.environment:
             environments.require(self.environment)
         elif not Path(self.python).exists():
@@ -120,13 +125,17 @@ class Run(ABC):
         if self.spec.mpi in mpi.LIBRARIES:
             environments.require(mpi.environment(self.spec.mpi))
         if not self.environment:
-            self._check_packages()
+            self._check_packages([self.python])
         self.inputs = self.find_inputs()
 
-    def _check_packages(self) -> None:
-        """See that a Python that the user or the site provides has the framework. Raises InvalidInput."""
-        if self.site and (self.site.modules or self.site.prepare_cmds):
-            return  # they may bring the packages
+    def _check_packages(self, python: Sequence[str]) -> None:
+        """See that a Python that the user or the site provides, or that of an image that opens here, has the framework.
+
+        Raises InvalidInput.
+        """
+        image = self.plan.container and self.plan.container["image"]
+        if (self.site and (self.site.modules or self.site.prepare_cmds)) or not shutil.which(python[0]):
+            return  # they may bring the packages, or what opens the image
         framework = self.spec.framework
         assert framework
         imports = self.backend.environment(framework, self.backend.variant(self.spec)).imports
@@ -134,8 +143,8 @@ class Run(ABC):
             return
         wanted = dict.fromkeys(["numpy", imports[0].partition(".")[0], *({framework} & {*imports})])
         environ = self.site.environment(os.environ) if self.site else os.environ
-        if missing := pythons.lacks(Path(self.python), wanted, {**environ, **self.plan.processes[0].env}):
-            without = f"{self.python} is a Python without {' and '.join(missing)}"
+        if missing := pythons.lacks(python, wanted, {**environ, **self.plan.processes[0].env}):
+            without = f"{f'{image}: ' if image else ''}{self.python} is a Python without {' and '.join(missing)}"
             raise InvalidInput(f"{without}: give --env PYTHON of one that has what {self.backend.name} needs")
 
     def begin(self) -> None:
@@ -144,6 +153,8 @@ class Run(ABC):
             self.folder.mkdir(parents=True)
         try:
             self.write_inputs()
+            if self.plan.container and self.plan.container["file"]:
+                write_atomically(self.folder / CONTAINER, self.plan.container["file"])
             write_atomically(self.folder / PLAN, self.plan.to_json())
             # Last, as it makes a folder a run directory for whoever looks meanwhile.
             write_atomically(self.folder / SPEC, self.spec.model_dump_json(indent=1))
@@ -198,7 +209,7 @@ class Run(ABC):
             "spec": self.spec,
             "plan": self.plan.as_dict(),
             "machine": report.get("machine") or ({} if self.site_name else machine.describe()),
-            "software": {name: report[name] for name in ("python", "packages") if name in report},
+            "software": {name: report[name] for name in ("python", "packages") if name in report} | self._image(),
             "variables": report.get("variables") or {},
             "harness": harness_version(),
             "site": self.site_name,
@@ -212,6 +223,14 @@ class Run(ABC):
         except OSError as problem:
             raise self._cannot_write(problem, error) from None
         return record
+
+    def _image(self) -> dict[str, dict[str, str]]:
+        """The image that the processes ran in, if any, with the digest that the job or this machine has found."""
+        if not (container := self.plan.container):
+            return {}
+        hosts = Hosts.read(folder_of(self.folder, 1))
+        digest = hosts.digest if hosts else digest_of(container) if not self.site_name else ""
+        return {"image": {"platform": container["platform"], "name": container["image"], "digest": digest}}
 
     def _cannot_write(self, error: OSError, hidden: BaseException | None = None) -> RunFailed:
         """The error for a run directory that does not take a file; ``hidden`` is an error that this one hides."""

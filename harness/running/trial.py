@@ -3,12 +3,13 @@
 import re
 import shutil
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 from harness.core.spec import RunSpec
 from harness.errors import HarnessError, InvalidInput
-from harness.launch import slurm
+from harness.launch import containers, slurm
 from harness.running.prepare import Place
 from harness.running.request import jobs_of
 from harness.sites import config
@@ -49,12 +50,33 @@ def _trial(file: SiteFile, field: str, system: SystemEntry, partition: Partition
         for environment in ([environments[name] for name in partition.environs] or NO_ENVIRONMENT)
         if (mistake := _refusal(file, field, system, partition, environment))
     }
+    mistakes |= _closed(file, field, partition, environments.values()) if queued else set()
     complaint, plugins = _said("srun", "--mpi=list") if queued else ("", "")
     if plugins and not complaint and partition.extras.mpi not in re.findall(r"\w+", plugins):
         reason = f"srun has no MPI plugin '{partition.extras.mpi}': {plugins}"
         mistakes.add(Mistake(str(file.path), f"{field}.extras.mpi", reason))
     remark = "Slurm takes its jobs" if queued and not mistakes else ""
     return Trial(name, not mistakes, remark, tuple(sorted(mistakes, key=str)))
+
+
+def _closed(file: SiteFile, field: str, partition: Partition, environments: Iterable[SiteEnvironment]) -> set[Mistake]:
+    """What images of a partition cannot be opened with. Modules may bring it, which are not loaded here."""
+    bringing = {each.type for each in partition.container_platforms if each.modules}
+    named = {each.type for each in partition.container_platforms}
+    named |= {
+        each.extras.container.platform
+        for each in environments
+        if each.name in partition.environs and each.extras.container and each.extras.container.platform
+    }
+    mistakes = set()
+    for name in sorted(named - bringing):
+        try:
+            reason = containers.lacking(name)
+        except HarnessError as error:
+            reason = str(error)
+        if reason:
+            mistakes.add(Mistake(str(file.path), f"{field}.container_platforms", reason))
+    return mistakes
 
 
 def _not_tried(system: SystemEntry, partition: Partition, offline: bool, named: bool) -> str:

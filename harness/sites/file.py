@@ -123,12 +123,30 @@ class Resource(Frozen):
 
     @model_validator(mode="after")
     def _can_be_filled_in(self) -> Self:
-        if self.name == "gpu":
+        if self.name in ("gpu", "_rfm_gpu"):
             try:
                 [option.format(num_gpus_per_node=1) for option in self.options]
             except (AttributeError, LookupError, ValueError):
                 raise ValueError("options must have no placeholder but {num_gpus_per_node}") from None
         return self
+
+
+class ContainerPlatform(Frozen):
+    """A way to run images that a partition has: modules and variables that it takes. The ``default`` one needs no name."""
+
+    type: SiteName
+    modules: tuple[ModuleName, ...] = ()
+    env_vars: tuple[tuple[VariableName, OneLine], ...] = ()
+    default: bool = False
+
+
+class Container(Frozen):
+    """An image that processes run in. ``mounts`` are SOURCE or SOURCE:TARGET; without a platform it is the partition's."""
+
+    platform: SiteName | None = None
+    image: OneLine = Field(min_length=1)
+    mounts: tuple[OneLine, ...] = ()
+    options: tuple[OneLine, ...] = ()
 
 
 class PartitionExtras(Frozen):
@@ -179,6 +197,7 @@ class Partition(SiteSettings):
     processor: Processor = Processor()
     devices: tuple[Device, ...] = ()
     features: tuple[SiteName, ...] = ()
+    container_platforms: tuple[ContainerPlatform, ...] = ()
     extras: PartitionExtras = PartitionExtras()
 
     @model_validator(mode="after")
@@ -221,6 +240,7 @@ class EnvironmentExtras(Frozen):
     """What a run needs to know of an environment and ReFrame has no field for."""
 
     python: OneLine | None = Field(default=None, min_length=1)
+    container: Container | None = None
     backends: tuple[Annotated[SiteName, Underscored], ...] = ()
 
 
@@ -254,12 +274,16 @@ class Mistake:
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A site file as it is: what it describes, or what is wrong with it. Its systems are ``claimed`` in both cases."""
+    """A site file as it is: what it describes, or what is wrong with it. Its systems are ``claimed`` in both cases.
+
+    ``left_out`` are fields of ReFrame's that a run does not need.
+    """
 
     path: Path
     description: SiteDescription | None
     mistakes: tuple[Mistake, ...] = ()
     claimed: frozenset[str] = frozenset()
+    left_out: tuple[str, ...] = ()
 
     @property
     def built_in(self) -> bool:
@@ -289,6 +313,7 @@ def _read(path: Path, changed: int) -> SiteFile:
     with suppress(TypeError, KeyError):  # as far as they are readable in a file that may be wrong
         claimed = frozenset(str(system["name"]) for system in raw["systems"])
     description, wrong = None, list[tuple[str, str]]()
+    raw, left_out = without_others(raw)
     try:
         description = SiteDescription.model_validate(raw)
     except ValidationError as error:
@@ -296,7 +321,47 @@ def _read(path: Path, changed: int) -> SiteFile:
     with suppress(AttributeError, TypeError, KeyError):  # where tables are no tables, only that is said
         wrong += _across_tables(raw)
     every = tuple(Mistake(str(path), field, message) for field, message in wrong)
-    return SiteFile(path, None if every else description, every, claimed)
+    return SiteFile(path, None if every else description, every, claimed, tuple(sorted(set(left_out))))
+
+
+# Fields that ReFrame's tests need and a run does not, by table; and launchers that srun takes the place of.
+OF_REFRAME = {
+    "file": "autodetect_methods autodetect_xthostname general logging modes schedulers storage",
+    "systems": "max_local_jobs outputdir resourcesdir sched_options stagedir",
+    "partitions": "remote_detect sched_options",
+    "processor": "info num_cores num_cores_per_numa_node num_cores_per_socket num_numa_nodes platform topology vendor",
+    "environments": "cc cflags cppflags cxx cxxflags features fflags ftn ldflags nvcc prog_environments resources "
+    "target_systems",
+}
+LAUNCHERS = {"alps", "clush", "ibrun", "lrun", "lrun-gpu", "mpiexec", "mpirun", "pdsh", "srunalloc", "upcrun"}
+
+
+def without_others(table: Any, name: str = "file") -> tuple[Any, list[str]]:
+    """A table without fields that only ReFrame needs, nor ``extras`` of others that are no slips; and their names."""
+    if not isinstance(table, dict):
+        return table, []
+    known: dict[str, type[Frozen]] = {"partitions": PartitionExtras, "environments": EnvironmentExtras}
+    kept: dict[str, Any] = {}
+    left_out: list[str] = []
+    for field, value in table.items():
+        if field in OF_REFRAME.get(name, "").split():
+            left_out.append(field)
+        elif field == "extras" and name in known and isinstance(value, dict):
+            own = known[name].model_fields
+            others = {extra for extra in value if extra not in own and not did_you_mean(extra, own)}
+            left_out += [f"extras.{extra}" for extra in others]
+            kept[field] = {extra: text for extra, text in value.items() if extra not in others}
+        elif field == "launcher" and value in LAUNCHERS and table.get("scheduler") in ("slurm", "squeue"):
+            left_out.append(f"launcher {value}")
+            kept[field] = "srun"
+        elif isinstance(value, list):
+            pairs = [without_others(entry, field) for entry in value]
+            kept[field] = [entry for entry, _ in pairs]
+            left_out += [each for _, names in pairs for each in names]
+        else:
+            kept[field], more = without_others(value, field)
+            left_out += more
+    return kept, left_out
 
 
 def _across_tables(raw: dict[str, Any]) -> Iterator[tuple[str, str]]:

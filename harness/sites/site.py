@@ -72,6 +72,19 @@ class Site(Partition):
         """A batch system carries runs out, elsewhere and later."""
         return self.scheduler in ("slurm", "squeue")
 
+    @property
+    def usual_platform(self) -> str | None:
+        """The platform that runs images if none is named: the partition's default one, or its only one."""
+        named = [each.type for each in self.container_platforms if each.default or len(self.container_platforms) == 1]
+        return named[0] if named else None
+
+    def with_platform(self, name: str) -> "Site":
+        """This site, with what a container platform needs to be loaded and set."""
+        own = [each for each in self.container_platforms if each.type.casefold() == name.casefold()]
+        modules = (*self.modules, *(module for each in own for module in each.modules))
+        env_vars = _in_turn([*self.env_vars, *(variable for each in own for variable in each.env_vars)])
+        return self.model_copy(update={"modules": modules, "env_vars": env_vars})
+
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """``environ`` with the site's variables, in which ``$NAME`` and ``${NAME}`` are what they were before."""
         changed = dict(environ)
@@ -81,7 +94,8 @@ class Site(Partition):
 
     def gpu_options(self, gpus_per_node: int) -> list[str]:
         """The scheduler options that ask for GPUs; none if the partition has no resource ``gpu``."""
-        options = [option for resource in self.resources if resource.name == "gpu" for option in resource.options]
+        asking = [resource for resource in self.resources if resource.name in ("gpu", "_rfm_gpu")]  # and ReFrame's name
+        options = [option for resource in asking for option in resource.options]
         return [option.format(num_gpus_per_node=gpus_per_node) for option in options]
 
     @property

@@ -1,9 +1,8 @@
 """Makes the ``harness`` package importable for the scripts of this folder, in environments where it is not installed.
 
 The package is loaded from its own folder, without putting that folder's neighbours (the controller's packages) on the path.
+Beside an image this runs on a system's Python, which may be 3.6.
 """
-
-from __future__ import annotations
 
 import importlib.util
 import sys

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from harness.launch.script import WORKER
+from harness.worker.agent.seating import Hosts
 from tests.wording import Case, cases
 
 SLEEP = "import time; time.sleep(60)"
@@ -25,7 +26,7 @@ class Task:
         self.folder = folder
         (folder / "repeat-1" / "events").mkdir(parents=True)
         (folder / "spec.json").write_text(json.dumps({"timeout_s": timeout_s}))
-        where = {"index": 0, "role": "worker", "rank": 0, "node": 0, "host": "here"}
+        where = {"index": 0, "role": "worker", "rank": 0, "node": 0, "host": "here", "address": "127.0.0.1"}
         process = where | {"argv": [sys.executable, "-c", code], "env": {"PLANNED": "yes", **(env or {})}}
         (folder / "plan.json").write_text(json.dumps({"processes": [process]}))
         self.environ: dict[str, str] = {}
@@ -133,6 +134,26 @@ def test_a_task_on_the_wrong_node_starts_nothing(tmp_path: Path) -> None:
     task.environ = {"SLURMD_NODENAME": "elsewhere"}
     assert task.start().wait(20) == 1
     assert task.exit()["how"] == "was started on elsewhere, planned on here"
+
+
+@cases
+def test_a_task_that_is_not_as_the_site_has_set_it_up_starts_nothing(tmp_path: Path, case: Case) -> None:
+    """``promised`` are variables of the job, ``here`` those of the task; ``cpus`` are the CPUs of the site's profile."""
+    given = {"promised": {}, "here": {}, "cpus": 0, "address": "127.0.0.1", "image": None}
+    given |= eval(f"dict({case.request})")
+    task = Task(tmp_path, "print('started')")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    if given["image"]:
+        plan["container"] = {"image": given["image"]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    hosts = Hosts([("here", given["address"])], "2026-01-01", promised=given["promised"], cpus=given["cpus"])
+    hosts.write(tmp_path / "repeat-1")
+    task.environ = given["here"]
+    cpus = len(os.sched_getaffinity(0))
+    if task.start().wait(20) == 0:
+        case.answered(task.log.strip())
+    else:
+        case.answered(task.exit()["how"], CPUS=f"use {cpus} of")
 
 
 SEEN = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'] or 'none')"

@@ -13,7 +13,7 @@ from harness.core.text import duration, plural
 from harness.records.energy import Energy, Used
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
-from harness.records.record import AnyRank
+from harness.records.record import AnyRank, AnyRecord
 from harness.records.training import LABELS, TrainingRecord
 from harness.report.text.pairs import preflight
 from harness.report.text.plans import counts, describe
@@ -34,6 +34,7 @@ def summary(record: Record, path: Path) -> str:
     energy, joules = record.derived.energy, record.derived.energy.joules_per_image
     lines = [
         describe(record.spec),
+        *_image(record),
         f"  img/s      {_with_interval(throughput, jobs=len({repeat.job for repeat in record.repeats}))}",
         f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
         f"jitter {steps.jitter_s * 1e3:.1f} ms; "
@@ -66,6 +67,14 @@ def summary(record: Record, path: Path) -> str:
         f"total images/sec: {throughput.mean:.2f}",
     ]
     return "\n".join(lines)
+
+
+def _image(record: AnyRecord) -> list[str]:
+    """The image that the processes ran in, if any."""
+    image = record.software.get("image")
+    if not image:
+        return []
+    return [f"  image      {image['platform']} {image['name']}, {image['digest'] or 'digest not known'}"]
 
 
 def _with_interval(values: Summary, form: str = ".2f", jobs: int = 0) -> str:

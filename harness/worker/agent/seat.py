@@ -1,5 +1,7 @@
 """Runs in a batch job, before and after each repeat: gives the plan's nodes their hosts, and notes how the repeat ended.
 
+It runs outside an image, where there may be no other Python than the system's: 3.6.
+
     python seat.py --run DIR --repeat K              writes repeat-K/hosts.json and repeat-K/hostfile
     python seat.py --run DIR --repeat K --ended 0    writes repeat-K/ended.json with srun's exit code
 
@@ -7,8 +9,7 @@ Exits with code 3 when the repeat must not be measured: the run has its record a
 failed, or another job has measured it or is about it.
 """
 
-from __future__ import annotations
-
+import argparse
 import json
 import os
 import shutil
@@ -18,21 +19,26 @@ import sys
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
 from harness.files import write_atomically
-from harness.worker.agent.seating import PLAN, SUBMISSION, Hosts, folder_of, host_file, seated
-from harness.worker.process import parser
+from harness.worker.agent.seating import PLAN, SUBMISSION, Hosts, digest_of, folder_of, host_file, seated
 
 NOT_MEASURED = 3
 
 
 def _main() -> int:
-    options = parser()
+    options = argparse.ArgumentParser()
+    options.add_argument("--run", type=Path, required=True)
+    options.add_argument("--repeat", type=int, required=True)
     options.add_argument("--address", default="{host}", help="the name by which nodes reach each other")
+    options.add_argument(
+        "--promised", default="", metavar="NAMES", help="variables that every task has as the job does"
+    )
+    options.add_argument("--cpus", type=int, default=0, help="of a node, 0 if nobody has said")
     options.add_argument("--ended", type=int)
     arguments = options.parse_args()
     run_dir, repeat_dir = arguments.run, folder_of(arguments.run, arguments.repeat)
@@ -45,7 +51,9 @@ def _main() -> int:
             write_atomically(repeat_dir / "ended.json", json.dumps(end))
         return 0
     reason = _reason_to_leave_out(run_dir, repeat_dir, job)
-    if not reason and not _seat(run_dir, repeat_dir, job, arguments.address):
+    names = [name for name in arguments.promised.split(",") if name in os.environ]
+    promised = {"promised": {name: os.environ[name] for name in names}, "cpus": arguments.cpus}
+    if not reason and not _seat(run_dir, repeat_dir, job, arguments.address, promised):
         reason = "another job was faster"
     if reason:
         print(f"repeat {arguments.repeat} is left out: {reason}")
@@ -81,7 +89,7 @@ def _code(repeat_dir: Path) -> Optional[int]:
     return None
 
 
-def _seat(run_dir: Path, repeat_dir: Path, job: Tuple[str, int], pattern: str) -> bool:
+def _seat(run_dir: Path, repeat_dir: Path, job: Tuple[str, int], pattern: str, promised: Dict[str, Any]) -> bool:
     """Give the repeat its folder and its hosts; False if another job was faster."""
     # What a failed job left, or this one before it was requeued, is set aside: it must not be mixed with this.
     for earlier in run_dir.glob("repeat-*"):
@@ -97,7 +105,8 @@ def _seat(run_dir: Path, repeat_dir: Path, job: Tuple[str, int], pattern: str) -
     names = _answer("scontrol", "show", "hostnames")
     if len(names) < needed:
         raise SystemExit(f"the plan needs {needed} nodes, the job has {len(names)}")
-    hosts = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), *job)
+    digest = digest_of(plan["container"]) if plan.get("container") else ""
+    hosts = Hosts(list(zip(names, _addresses(names[:needed], pattern))), _now(), *job, digest=digest, **promised)
     # The folder appears with all that is in it, or not at all: of two jobs that begin at the same moment one gets it.
     ours = run_dir / f".{repeat_dir.name}-{job[0]}.{job[1]}"
     for folder in ("events", "logs"):
@@ -134,7 +143,7 @@ def _addresses(names: List[str], pattern: str) -> List[str]:
 
 
 def _answer(*command: str, check: bool = True) -> List[str]:
-    return subprocess.run(command, stdout=subprocess.PIPE, check=check, text=True).stdout.split()
+    return subprocess.run(command, stdout=subprocess.PIPE, check=check).stdout.decode(errors="replace").split()
 
 
 def _now() -> str:

@@ -4,16 +4,15 @@ A plan for a batch system is made before there is an allocation, and numbers its
 written to ``repeat-K/hosts.json``, and whoever reads the plan for that repeat reads it through here.
 
 A program gets variables (TensorFlow's TF_CONFIG, torch.distributed's RANK and its like), and in its arguments names in
-braces, such as ``{rank}``, are replaced. Nothing passes through a shell.
+braces, such as ``{rank}``, are replaced. Nothing passes through a shell. Python 3.6.
 """
 
-from __future__ import annotations
-
+import hashlib
 import json
 import re
-from dataclasses import dataclass
+import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from harness.files import write_atomically
 
@@ -22,33 +21,58 @@ SPEC = "spec.json"  # is locked by whoever carries out the run here
 PLAN = "plan.json"
 SUBMISSION = "submission.json"  # its jobs, and what its record is called
 
+DIGEST_S = 60  # for a platform to tell the digest of an image
 BRACES = re.compile(r"\{(\w+)\}")
 HOLDING = ["sleep", "infinity"]  # in place of a program, on nodes that another one starts its processes on
 
 
-@dataclass(frozen=True)
-class Hosts:
+class Hosts(NamedTuple):
     """The hosts of one repeat: (name, address) by the plan's node numbers, and the batch job that got them.
 
-    ``restart`` counts how often the job was requeued before. ``started`` is ISO 8601 in UTC.
+    ``restart`` counts how often the job was requeued before. ``started`` is ISO 8601 in UTC. ``digest`` is that of the
+    image that processes run in, "" if it is not known. Tasks have to find the variables ``promised`` and most of so many
+    ``cpus``, as the job does.
     """
 
     nodes: List[Tuple[str, str]]
     started: str
     job: Optional[str] = None
     restart: int = 0
+    digest: str = ""
+    promised: Optional[Dict[str, str]] = None
+    cpus: int = 0
 
     def write(self, repeat_dir: Path) -> None:
-        write_atomically(repeat_dir / "hosts.json", json.dumps(vars(self)))
+        write_atomically(repeat_dir / "hosts.json", json.dumps(self._asdict()))
 
     @classmethod
-    def read(cls, repeat_dir: Path) -> Optional[Hosts]:
+    def read(cls, repeat_dir: Path) -> "Optional[Hosts]":
         """The hosts of a repeat, None where the plan itself names them."""
         try:
             fields = json.loads((repeat_dir / "hosts.json").read_text())
         except FileNotFoundError:
             return None
         return cls(**{**fields, "nodes": [(name, address) for name, address in fields["nodes"]]})
+
+
+def digest_of(container: Mapping[str, Any]) -> str:
+    """The digest of a plan's image: of its file, or as the platform says; "" where nobody does."""
+    image = Path(container["image"])
+    try:
+        if image.is_file():
+            total = hashlib.sha256()
+            with image.open("rb") as content:
+                for block in iter(lambda: content.read(1 << 20), b""):
+                    total.update(block)
+            return "sha256:" + total.hexdigest()
+        if container["digest"]:
+            told = subprocess.run(
+                container["digest"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=DIGEST_S, check=True
+            )
+            return told.stdout.decode(errors="replace").strip().rpartition("\n")[2]
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return ""
 
 
 def seated(plan: Dict[str, Any], hosts: Optional[Hosts]) -> Dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bootstrap  # noqa: F401
 
 from harness.errors import signal_name
-from harness.worker import gpus, proc
+from harness.worker import gpus, network, proc
 from harness.worker.agent.channel import Channel, Ended
-from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
+from harness.worker.agent.seating import SPEC, Hosts, folder_of, name_of, plan_of
 from harness.worker.process import LAUNCHER, Events, parser
 
 GRACE_S = 3.0  # between asking a process to end and killing it
@@ -37,6 +38,7 @@ PAUSE_S = 0.05  # between two looks, as long as those of Popen are apart
 SKEW_S = 3.0  # between the starts of tasks: each sees its own timeout before the first one ends its process
 SAME_MOMENT_S = 0.5  # a batch system signals the task and its process; either may get it first
 TIMED_OUT = 124  # as coreutils' timeout
+MOST = 0.75  # of a node's CPUs: some sites set a few aside for the system
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)  # the last: the channel has been silent
 
 
@@ -52,7 +54,8 @@ def _main() -> int:
     except Ended:
         return 1
     repeat_dir = folder_of(run_dir, repeat)
-    processes = plan_of(run_dir, repeat)["processes"]
+    plan = plan_of(run_dir, repeat)
+    processes = plan["processes"]
     process = processes[arguments.index]
     sharing = [each["env"].get("CUDA_VISIBLE_DEVICES", "") for each in processes if each["node"] == process["node"]]
     timeout_s = json.loads((run_dir / SPEC).read_text())["timeout_s"]
@@ -66,6 +69,9 @@ def _main() -> int:
     elif (here := os.environ.get("SLURMD_NODENAME", process["host"])) != process["host"]:
         events.emit("exit", how=f"was started on {here}, planned on {process['host']}", code=1)
         return 1
+    elif broken := _broken_promise(Hosts.read(repeat_dir), process["address"], "container" in plan):
+        events.emit("exit", how=f"cannot be started: {broken}", code=1)
+        return 1
     try:
         with log.open("wb") as output:
             argv = [*process["argv"], "--repeat", str(repeat)]
@@ -77,6 +83,31 @@ def _main() -> int:
             channel.close(end)
     code: int = end["code"]
     return code if code >= 0 else 128 - code
+
+
+def _broken_promise(hosts: Optional[Hosts], address: str, in_image: bool) -> str:
+    """How this task differs from the job that its site has set up, "" if it does not. An image may set paths of its own."""
+    if hosts is None:
+        return ""
+    promised = hosts.promised or {}
+    for name, value in promised.items():
+        here = os.environ.get(name)
+        if here != value and not (in_image and (name == "LOADEDMODULES" or name.endswith("PATH"))):
+            is_here = "is not set" if here is None else f"is {here!r}"
+            return f"{name} {is_here} here, and {value!r} in the job: srun has not passed it on, or the node changes it"
+    cards = promised.get("NCCL_SOCKET_IFNAME", "").lstrip("=")
+    if cards and not cards.startswith("^"):
+        names = [name for _, name in socket.if_nameindex()]
+        if not any(name.startswith(card.strip()) for card in cards.split(",") for name in names):
+            return f"no interface here is called {cards} (NCCL_SOCKET_IFNAME); there are {', '.join(names)}"
+    cpus = len(os.sched_getaffinity(0))
+    if cpus < MOST * hosts.cpus:
+        return f"this task may use {cpus} of the {hosts.cpus} CPUs that the site's profile gives a node"
+    try:
+        network.interface_of(address)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def _attend(

@@ -32,22 +32,23 @@ worker=WORKER
 # One repeat: one srun starts every process of the plan in that run directory. The host file says where each task goes, the
 # task's number which process it is. The first process that fails ends all of them; so does --wait, in seconds, once one has left.
 measure() {
-    local run=$1 repeat=$2 nodes=$3 tasks=$4 mpi=$5 python=$6
-    "$python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --address '{host}' \
+    local run=$1 repeat=$2 nodes=$3 tasks=$4 mpi=$5 python=$6 host_python=$7
+    shift 7
+    "$host_python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --address '{host}' --promised LOADEDMODULES --cpus 24 \
         || { [ $? = 3 ]; return; }  # 3: it shall not be measured (again), which is no failure
     SLURM_HOSTFILE="$run/repeat-$repeat/hostfile" srun --distribution=arbitrary --nodes="$nodes" --ntasks="$tasks" --mpi="$mpi" \
         --export=ALL --kill-on-bad-exit=1 --wait=60 --overcommit --cpu-bind=none \
-        "$python" "$worker/agent/task.py" --run "$run" --repeat "$repeat" </dev/null
+        "$@" "$python" "$worker/agent/task.py" --run "$run" --repeat "$repeat" </dev/null
     local code=$?
-    "$python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --ended "$code"
+    "$host_python" "$worker/agent/seat.py" --run "$run" --repeat "$repeat" --ended "$code"
     return "$code"
 }
 
-# run directory, repeat, nodes, tasks, MPI, Python of the backend's environment
+# run directory, repeat, nodes, tasks, MPI, Python of the backend's environment or image, Python beside it, what opens the image
 code=0
-measure RUN_DIR 1 128 128 pmi2 PYTHON || code=$?
-measure RUN_DIR 2 128 128 pmi2 PYTHON || code=$?
-measure RUN_DIR 3 128 128 pmi2 PYTHON || code=$?
-measure RUN_DIR 4 128 128 pmi2 PYTHON || code=$?
-measure RUN_DIR 5 128 128 pmi2 PYTHON || code=$?
+measure RUN_DIR 1 128 128 pmi2 PYTHON PYTHON || code=$?
+measure RUN_DIR 2 128 128 pmi2 PYTHON PYTHON || code=$?
+measure RUN_DIR 3 128 128 pmi2 PYTHON PYTHON || code=$?
+measure RUN_DIR 4 128 128 pmi2 PYTHON PYTHON || code=$?
+measure RUN_DIR 5 128 128 pmi2 PYTHON PYTHON || code=$?
 exit "$code"
