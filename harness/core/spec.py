@@ -214,7 +214,7 @@ class Program(Frozen):
 # What a kernel knows nothing of.
 OF_TRAINING = (
     *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
-    *("straggler_limit", "save_parameters", "data_format"),
+    *("straggler_limit", "require_rdma", "save_parameters", "data_format"),
 )
 COMPOSED = {"options", "training", "kernel", "program", "warmup_auto"}  # of RunSpec: follow from options, and are none
 MOST_WARMUP = 200  # steps of --warmup auto
@@ -285,6 +285,7 @@ class RunSpec(Frozen):
     seed: int = Field(1, ge=0, le=2**32 - 1, description="of weights, synthetic images and shuffling")
     timeout_s: float = Field(1800.0, gt=0, le=1e7, description="seconds after which a repeat counts as hung")
     straggler_limit: float = Field(2.0, gt=1, description="a rank slower than this × the median rank fails the run")
+    require_rdma: bool = Field(False, description="fail unless cards with RDMA carry what nodes exchange")
     save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
     training: Training | None = Field(None, description="train to an accuracy instead of measuring img/s")
     kernel: KernelSizes | None = Field(None, description="measure a kernel instead of training")

@@ -6,10 +6,10 @@ its evidence is judged again.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -17,6 +17,7 @@ from harness.core import fingerprint, statistics
 from harness.core.emulation import STEADY, Kept, kept_up
 from harness.core.fingerprint import Fingerprint
 from harness.core.spec import SYNTHETIC, Frozen, RunSpec
+from harness.records.carried import by_rdma
 from harness.records.disturbance import Disturbance, WatchedRank
 from harness.records.disturbance import derive as derive_disturbance
 from harness.records.energy import EMULATED, Energy, RankEnergy, Read
@@ -37,11 +38,14 @@ from harness.worker.steady import LIMIT, steadiness, step_s
 
 
 class RankTraffic(Frozen):
-    """Bytes that a process moved over TCP within the window, and the interfaces that carried them."""
+    """Bytes that a process moved over TCP within the window, the interfaces that carried them, and what each card of its
+    host sent and received, for whomever.
+    """
 
     sent: int
     received: int
     interfaces: list[str]
+    cards: dict[str, tuple[int, int]] = Field(default_factory=dict)
 
 
 class Rank(WatchedRank):
@@ -61,6 +65,11 @@ class Rank(WatchedRank):
     kept: Kept | None = None
     energy: RankEnergy | None = None
     warmup_steps: int | None = None
+
+    @property
+    def cards(self) -> dict[str, tuple[int, int]]:
+        """What the cards of its host carried."""
+        return self.network.cards if self.network else {}
 
 
 Repeat = AnyRepeat[Rank]
@@ -143,8 +152,7 @@ class Record(AnyRecord):
         starts = {(repeat.job, repeat.restart) for repeat in self.repeats if repeat.job}
         if len(starts) != len({job for job, _ in starts}):
             raise ValueError("repeats from before and after the job was requeued are mixed")
-        world, updates = self.plan["world_size"], self.expected_updates
-        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, ranks, world, updates))
+        verify_repeats(self.spec, self.repeats, lambda ranks: judge(self.spec, self.plan, ranks, self.expected_updates))
         derived = derive(self.spec, self.repeats)
         if not _alike(derived.model_dump(), self.derived.model_dump()):
             raise ValueError("the derived figures do not follow from the raw times")
@@ -161,10 +169,11 @@ def _alike(one: object, other: object) -> bool:
     return bool(one == other)
 
 
-def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_updates: int) -> list[Check]:
-    """All checks of one repeat of a measurement: those of ``judge_ranks``, that no rank held up the others, and that an
-    emulated device's steps are steady and its machine kept up.
+def judge(spec: RunSpec, plan: Mapping[str, Any], ranks: Sequence[Rank], expected_updates: int) -> list[Check]:
+    """All checks of one repeat of a measurement: those of ``judge_ranks``, that no rank held up the others, that RDMA
+    carried what it had to, and that an emulated device's steps are steady and its machine kept up.
     """
+    world_size = plan["world_size"]
     slowest = max(ranks, key=lambda rank: rank.finished_s)
     ratio = slowest.finished_s / median(rank.finished_s for rank in ranks)
     limit = spec.straggler_limit
@@ -174,6 +183,9 @@ def judge(spec: RunSpec, ranks: Sequence[Rank], world_size: int, expected_update
     detail = f"rank {slowest.rank} on {slowest.host} took {ratio:.2f} × the median rank, limit {limit:g}"
     checks = judge_ranks(ranks, [len(rank.marks_s) - 1 for rank in ranks], world_size, spec.steps, expected_updates)
     checks.append(Check(name="no_straggler", passed=ratio <= limit, detail=detail))
+    if spec.require_rdma:
+        passed, told_by_cards = by_rdma(spec, plan, ranks)
+        checks.append(Check(name="rdma", passed=passed, detail=told_by_cards))
     if spec.emulated:
         kept, windows_s = [rank.kept for rank in ranks if rank.kept], [rank.window_s for rank in ranks]
         if len(kept) != len(ranks):

@@ -75,7 +75,7 @@ class Measurement(Repeated):
                 measured.pop("warmup_steps", None)
             ranks.append(Rank(rank=worker.process.rank, host=started["host"], **measured))
         updates = self.backend.expected_updates(self.spec)
-        return ranks, measurement.judge(self.spec, ranks, self.plan.world_size, updates)
+        return ranks, measurement.judge(self.spec, self.plan.as_dict(), ranks, updates)
 
     def found(self) -> str:
         return f"{measurement.img_per_s(self.spec, self.judged[-1]['ranks']):.2f} img/s"

@@ -75,7 +75,7 @@ def measure(
 
     marks = trainer.marks(steps + 1)
     trainer.barrier()  # everybody stands still while bytes are counted
-    network, servers = traffic.sockets(), trainer.server_bytes()
+    network, servers = traffic.look(), trainer.server_bytes()
     busy = cores.read(run_dir) if run_dir else None
     energy = meter.read() if meter else None
     trainer.barrier()
@@ -90,7 +90,7 @@ def measure(
     closed = time.perf_counter()
     used = meter.between(energy, meter.read()) if meter and energy else None
     load = cores.between(busy, cores.read(run_dir)) if run_dir else None
-    moved = traffic.between(network, traffic.sockets())
+    moved = traffic.between(network, traffic.look())
     served = [
         (sent - sent_before, received - received_before)
         for (sent_before, received_before), (sent, received) in zip(servers, trainer.server_bytes())

@@ -1,6 +1,7 @@
 """Bytes that this process has moved over TCP, as the kernel counts them for each of its sockets (Linux, sock_diag(7)).
 
-What does not pass through TCP (shared memory, InfiniBand, Cray's network) the kernel does not see; then nothing is claimed.
+What does not pass through TCP (shared memory, InfiniBand, Cray's network) the kernel does not see. The cards count it, for
+the whole host (see ``cards``).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from harness.worker import cards
 from harness.worker.network import interface_of
 
 # linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
@@ -33,11 +35,24 @@ Sockets = Dict[int, Tuple[str, int, int]]  # inode → local address, bytes sent
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes sent and received, and the network interfaces (by name) that carried them."""
+    """Bytes sent and received, the interfaces (by name) that carried them, and what each card of the host carried."""
 
     sent: int
     received: int
     interfaces: List[str]
+    cards: cards.Counts
+
+
+class Look(NamedTuple):
+    """Counters at a moment."""
+
+    sockets: Optional[Sockets]
+    cards: cards.Counts
+
+
+def look() -> Look:
+    """To be called while everybody stands still."""
+    return Look(sockets(), cards.read())
 
 
 def sockets() -> Optional[Sockets]:
@@ -70,18 +85,19 @@ def known(counts: Iterable[Sequence[float]]) -> List[Tuple[int, int]]:
     return [] if UNKNOWN in pairs else pairs
 
 
-def between(before: Optional[Sockets], after: Optional[Sockets]) -> Optional[Traffic]:
-    """What was moved between two looks at ``sockets``; what was closed in between is lost."""
-    if before is None or after is None:
+def between(before: Look, after: Look) -> Optional[Traffic]:
+    """What was moved between two looks; what was closed in between is lost."""
+    if before.sockets is None or after.sockets is None:
         return None
     sent, received, addresses = 0, 0, set()
-    for inode, (address, sent_after, received_after) in after.items():
-        _, sent_before, received_before = before.get(inode, (address, 0, 0))
+    for inode, (address, sent_after, received_after) in after.sockets.items():
+        _, sent_before, received_before = before.sockets.get(inode, (address, 0, 0))
         sent += sent_after - sent_before
         received += received_after - received_before
         if (sent_after, received_after) != (sent_before, received_before):
             addresses.add(address)
-    return Traffic(sent, received, sorted(set(map(_interface, addresses))))
+    carried = cards.between(before.cards, after.cards)
+    return Traffic(sent, received, sorted(set(map(_interface, addresses))), carried)
 
 
 def _interface(address: str) -> str:

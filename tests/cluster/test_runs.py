@@ -65,6 +65,12 @@ def test_ranks_sit_on_different_nodes_and_the_links_carry_their_gradients(
         assert sent > 0.95 * per_step * steps and received > 0.95 * per_step * steps, (rank["host"], moved)
     for node in set(moved) - set(hosts):
         assert max(moved[node]) < OTHER_TRAFFIC
+    # The interface's own counters, less the headers, are what the sockets carried, and Slurm's few messages.
+    for rank in record["repeats"][0]["ranks"]:
+        if not way.has_servers:
+            sent, received = rank["network"]["cards"]["net/eth0"]
+            assert sent == pytest.approx(rank["network"]["sent"], rel=1e-3, abs=20_000)
+            assert received == pytest.approx(rank["network"]["received"], rel=1e-3, abs=20_000)
     nothing_is_left(cluster)
 
 

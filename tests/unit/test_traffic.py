@@ -38,7 +38,7 @@ def move(sender: socket.socket, receiver: socket.socket, amount: int) -> None:
 
 
 def moved(before: traffic.Sockets | None) -> traffic.Traffic:
-    found = traffic.between(before, traffic.sockets())
+    found = traffic.between(traffic.Look(before, {}), traffic.Look(traffic.sockets(), {}))
     assert found
     return found
 
@@ -65,12 +65,14 @@ def test_each_end_counts_what_it_sent_and_received() -> None:
         after = traffic.sockets()
         assert after
         ends = [
-            traffic.between({inode(end): before[inode(end)]}, {inode(end): after[inode(end)]})
+            traffic.between(
+                traffic.Look({inode(end): before[inode(end)]}, {}), traffic.Look({inode(end): after[inode(end)]}, {})
+            )
             for end in (client, server)
         ]
     assert ends == [
-        traffic.Traffic(3 * MEGABYTE, 1 * MEGABYTE, ["lo"]),
-        traffic.Traffic(1 * MEGABYTE, 3 * MEGABYTE, ["lo"]),
+        traffic.Traffic(3 * MEGABYTE, 1 * MEGABYTE, ["lo"], {}),
+        traffic.Traffic(1 * MEGABYTE, 3 * MEGABYTE, ["lo"], {}),
     ]
 
 
@@ -126,7 +128,7 @@ def test_sockets_of_ipv6_count_too() -> None:
 def test_silent_sockets_name_no_interface() -> None:
     with connection():
         before = traffic.sockets()
-        assert moved(before) == traffic.Traffic(0, 0, [])
+        assert moved(before) == traffic.Traffic(0, 0, [], {})
 
 
 def test_sockets_of_other_processes_and_of_other_kinds_are_not_ours() -> None:
@@ -161,8 +163,8 @@ def test_the_total_is_the_sum_over_all_open_sockets() -> None:
 
 
 def test_nothing_is_claimed_where_the_kernel_does_not_tell() -> None:
-    some = traffic.sockets()
-    assert some is not None
-    assert traffic.between(None, some) is None
-    assert traffic.between(some, None) is None
-    assert traffic.between(None, None) is None
+    some = traffic.look()
+    assert some.sockets is not None
+    assert traffic.between(traffic.Look(None, {}), some) is None
+    assert traffic.between(some, traffic.Look(None, {})) is None
+    assert traffic.between(traffic.Look(None, {}), traffic.Look(None, {})) is None

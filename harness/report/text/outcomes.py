@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from harness.analysis.evidence import input_wait, server_traffic
 from harness.core.statistics import Summary
 from harness.core.text import duration, plural
+from harness.records.carried import INTERFACE, carried
 from harness.records.energy import Energy, Used
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
@@ -21,6 +22,8 @@ from harness.report.text.table import table, text
 from harness.results.result import of_kernel, of_training, with_libraries
 from harness.running.kinds import training_of
 from harness.running.status import RunStatus
+
+LEAST_SHARE = 0.01  # of the planned bytes that a card has to carry to be named
 
 if TYPE_CHECKING:
     from harness.running import campaign
@@ -94,6 +97,11 @@ def _traffic(record: Record) -> list[str]:
     if seen.sent_bytes_per_step is not None and seen.received_bytes_per_step is not None:
         over = f", over {', '.join(seen.interfaces)}" if seen.interfaces else ""
         lines.append(f"  traffic    {both(seen.sent_bytes_per_step, seen.received_bytes_per_step)} and worker{over}")
+    shares = carried(record.spec, record.plan, [repeat.ranks for repeat in record.repeats])
+    if notable := [str(each) for each in shares if each.share >= LEAST_SHARE]:
+        over_tcp = shares[0].card.startswith(INTERFACE)
+        fell_back = over_tcp and any(not each.card.startswith(INTERFACE) for each in shares)
+        lines.append(f"  cards      {', '.join(notable)} of the planned bytes{'; they fell back to TCP' * fell_back}")
     for server in server_traffic(record):
         label, moved = "servers" if server.ps == 0 else "", both(server.sent, server.received)
         lines.append(f"  {label:10} ps {server.ps}: {moved}, planned {server.planned / 1e6:.1f} MB each way")

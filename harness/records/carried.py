@@ -1,0 +1,95 @@
+"""What the network cards carried of the bytes that a plan has between nodes, and whether RDMA did.
+
+An allreduce around a ring of n workers sends 2 (n − 1) / n times the gradients once from each node; servers send what each
+worker elsewhere pulls, and workers what servers elsewhere hold (docs/scaling-model.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple, Protocol
+
+from harness import models
+from harness.core.spec import RunSpec
+
+LEAST_BY_RDMA = 0.8  # of the planned bytes, where they are to go by RDMA
+INTERFACE = "net/"
+
+
+class Carrying(Protocol):
+    """A rank with what its host's cards carried within the window, if it tells."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def cards(self) -> Mapping[str, tuple[int, int]]: ...
+
+
+class Carried(NamedTuple):
+    """A card's bytes per step and node: ``sent`` ones, and their ``share`` of those planned."""
+
+    card: str
+    sent: float
+    share: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:.0f} % over {self.card.partition('/')[2]}"
+
+
+def planned(spec: RunSpec, plan: Mapping[str, Any]) -> list[float]:
+    """Bytes that leave each node per step, by the plan's node numbers. Zeros where nothing is known."""
+    workers = [each["node"] for each in plan["processes"] if each["role"] == "worker"]
+    nodes = 1 + max(each["node"] for each in plan["processes"])
+    servers = plan.get("details", {}).get("servers")
+    if not servers:
+        gradients = models.specification(spec.model, spec.bytes_scale).bytes
+        count = spec.workers
+        return [2 * (count - 1) / count * gradients if nodes > 1 else 0.0] * nodes
+    where = [each["node"] for each in plan["processes"] if each["role"] == "ps"]
+    held = [sum(server["bytes"] for server in servers if where[server["ps"]] == node) for node in range(nodes)]
+    here = [workers.count(node) for node in range(nodes)]
+    return [
+        float(held[node] * (len(workers) - here[node]) + here[node] * (sum(held) - held[node])) for node in range(nodes)
+    ]
+
+
+def carried(spec: RunSpec, plan: Mapping[str, Any], repeats: Sequence[Sequence[Carrying]]) -> list[Carried]:
+    """What each card carried, the mean of nodes and repeats, most first; empty where ranks or cards do not tell."""
+    wanted = planned(spec, plan)
+    sent: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
+    for ranks in repeats:
+        for node, counts in _of_nodes(plan, ranks).items():
+            for card, (bytes_sent, _) in counts.items() if wanted[node] else ():
+                sent.setdefault(card, []).append(bytes_sent / spec.steps)
+                shares.setdefault(card, []).append(bytes_sent / spec.steps / wanted[node])
+    every = [Carried(card, fmean(values), fmean(shares[card])) for card, values in sent.items()]
+    return sorted(every, key=lambda each: -each.sent)
+
+
+def by_rdma(spec: RunSpec, plan: Mapping[str, Any], ranks: Sequence[Carrying]) -> tuple[bool, str]:
+    """Whether cards with RDMA carried what a repeat's plan has between nodes, and the words for it."""
+    wanted = planned(spec, plan)
+    worst, told = 1.0, "no bytes are planned between nodes"
+    for node, counts in _of_nodes(plan, ranks).items():
+        if not wanted[node]:
+            continue
+        own = [card for card in counts if not card.startswith(INTERFACE)]
+        share = sum(counts[card][0] for card in own) / spec.steps / wanted[node]
+        if share <= worst:
+            names = ", ".join(card.partition("/")[2] for card in own)
+            most = max(counts, key=lambda card: counts[card][0], default="")
+            worst, told = share, f"{names} carried {100 * share:.0f} % of the planned bytes of node {node}"
+            if not own:
+                told = f"node {node} has no card with RDMA"
+            if share < LEAST_BY_RDMA and most.startswith(INTERFACE):
+                told += f"; they fell back to TCP on {most.partition('/')[2]}"
+    return worst >= LEAST_BY_RDMA, f"{told}, limit {100 * LEAST_BY_RDMA:.0f} %"
+
+
+def _of_nodes(plan: Mapping[str, Any], ranks: Sequence[Carrying]) -> dict[int, Mapping[str, tuple[int, int]]]:
+    """The counts of each node's cards, from its first rank."""
+    counts: dict[int, Mapping[str, tuple[int, int]]] = {}
+    for process, rank in zip(plan["processes"], ranks, strict=False):  # workers are first, by rank
+        if rank.cards:
+            counts.setdefault(process["node"], rank.cards)
+    return counts
