@@ -50,7 +50,9 @@ class Started(NamedTuple):
 class Nursery:
     """The process that the others are forked from, if it can be: it must have no threads then."""
 
-    def __init__(self, plan: LaunchPlan, run_dir: Path, repeat: int, starts: Sequence[StartRequest]) -> None:
+    def __init__(
+        self, plan: LaunchPlan, run_dir: Path, repeat: int, starts: Sequence[StartRequest], inside: Sequence[str] = ()
+    ) -> None:
         self.codes: dict[int, int] = {}
         self.news = threading.Condition()
         self._pids: dict[int, int] = {}
@@ -58,7 +60,7 @@ class Nursery:
         first, pipe = starts[0], subprocess.PIPE
         with first.log.with_name("forking.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [first.process.argv[0], str(FORK), "--run", str(run_dir), "--repeat", str(repeat)],
+                [*inside, first.process.argv[0], str(FORK), "--run", str(run_dir), "--repeat", str(repeat)],
                 env=first.env,
                 stdin=pipe,
                 stdout=pipe,

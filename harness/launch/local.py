@@ -24,7 +24,7 @@ from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
-from harness.launch import forked, pmi
+from harness.launch import apart, forked, pmi
 from harness.launch.forked import Started, StartRequest
 from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
@@ -72,6 +72,11 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
     """
     cores, processes = len(os.sched_getaffinity(0)), len(plan.processes)
     elsewhere = "give --site NAME of a cluster (see `harness list sites`), or --force"
+    if apart.is_open(plan.backend) and (people := apart.others()) and not apart.possible():
+        raise InvalidInput(
+            f"--backend {plan.backend}: its servers let in whoever reaches them, who could read and write your files, and "
+            f"this machine has other users ({', '.join(people[:3])}) and no network of its own for a run: {elsewhere}"
+        )
     if processes > (most := cores * MOST_PER_CORE):
         fewer = most * spec.nodes // processes
         smaller = f"--nodes {fewer} would fit; else " if fewer else ""
@@ -155,6 +160,7 @@ def run(
     running: dict[int, Started] = {}
     opening = ending_with_this(plan.container["command"]) if plan.container else []  # the image
     with ExitStack() as stack:
+        network = stack.enter_context(apart.network()) if site is None and apart.is_open(plan.backend) else []
         world = pmi.world(plan)
         if world:
             stack.callback(world.close)
@@ -163,12 +169,12 @@ def run(
                 _start(process, watch.repeat_dir, world, site, inherited, bool(opening)) for process in plan.processes
             ]
             if plan.emulation and not opening:
-                nursery = forked.Nursery(plan, run_dir, repeat, starts)
+                nursery = forked.Nursery(plan, run_dir, repeat, starts, network)
                 stack.callback(nursery.close)
                 running |= nursery.start(starts)
             stack.callback(lambda: _end(list(running.values())))
             for start in starts if not running else []:
-                running[start.process.index] = _started(start, repeat, opening)
+                running[start.process.index] = _started(start, repeat, [*network, *opening])
         supervise(
             watch,
             lambda index: running[index].poll(),

@@ -25,7 +25,7 @@ from harness.core.text import plural
 from harness.environments import mpi, pythons
 from harness.errors import InvalidInput
 from harness.files import at_home
-from harness.launch import containers, describe, local, slurm, ssh
+from harness.launch import apart, containers, describe, local, slurm, ssh
 from harness.launch.script import JobOptions, scheduler_option
 from harness.running import preflight
 from harness.running.kinds import kind_of
@@ -290,6 +290,16 @@ class Place:
         """
         self._check_room(run)
         run.check()
+
+    def exposed(self, runs: Sequence[Run]) -> str:
+        """Who can reach the servers of ``runs`` on a cluster, "" if nobody but the runs themselves."""
+        names = sorted({run.spec.backend for run in runs if apart.is_open(run.spec.backend)})
+        if not names or not self.elsewhere:
+            return ""
+        return (
+            f"the servers of {', '.join(names)} let in whoever can connect to the run's nodes, who could read and write "
+            "your files while it lasts (docs/safety.md)"
+        )
 
     def check_all(
         self, runs: Sequence[Run], about: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext()

@@ -83,6 +83,8 @@ def carry_out(
     if not place.queued and not (wait and submitting):
         raise place.no_batch_system("--no-submit" if wait else "--no-wait")
     place.check_all(runs)
+    if line := place.exposed(runs):
+        listener.remark(line)
     if not place.queued:
         return Outcome(runs, execute(runs, listener))
     jobs = send(runs, place.options, submitting)

@@ -259,6 +259,9 @@ class Listener:
     def recorded(self, record: AnyRecord) -> None:
         """One of several runs has its record."""
 
+    def remark(self, line: str) -> None:
+        """What a person should know of runs that begin."""
+
 
 @contextmanager
 def making(folder: Path) -> Iterator[None]:

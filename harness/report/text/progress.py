@@ -93,6 +93,9 @@ class RunLine(ProgressLine, Listener):
         if self.due():
             self.show(f"Slurm does not answer, asking again ({error})")
 
+    def remark(self, line: str) -> None:
+        self.keep(f"harness: {line}")
+
     def recorded(self, record: AnyRecord) -> None:
         self.keep(f"{record.id} {record.status}{f': {record.outcome}' if record.outcome else ''}")
 
