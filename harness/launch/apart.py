@@ -37,8 +37,8 @@ signal.pause()
 
 
 def is_open(backend: str) -> bool:
-    """Whether a backend's servers let in whoever reaches them."""
-    return backends.backend(backend).transports == (OPEN,)
+    """Whether a backend's servers let in whoever reaches them. A program's own are not known."""
+    return backend in backends.names() and backends.backend(backend).transports == (OPEN,)
 
 
 @contextmanager

@@ -5,14 +5,15 @@ it; processes ask Linux to be killed when this launcher dies (``HARNESS_LAUNCHER
 the groups that are left.
 """
 
+import ctypes
 import os
 import random
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence, Set
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
@@ -30,7 +31,7 @@ from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
 from harness.sites.site import Site
 from harness.worker import gpus, proc
 from harness.worker.network import listen
-from harness.worker.process import LAUNCHER, ending_with_this
+from harness.worker.process import LAUNCHER, PR_GET_CHILD_SUBREAPER, PR_SET_CHILD_SUBREAPER, ending_with_this
 
 ADDRESS = "127.0.0.1"
 ROOT = Path("/")  # where /proc and /sys are
@@ -47,6 +48,9 @@ PORTS = range(20000, 30000)  # below the ephemeral ports that the kernel hands o
 # MPI's ranks on different "nodes" talk TCP over the loopback interface, as every other transport does here. MPICH uses
 # libfabric for it: with UCX's TCP an allreduce of 16 MB between two ranks took 1.5 s here, with libfabric's 16 ms.
 MPI_ENV = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+MARK = "HARNESS_REPEAT"  # the variable by which whatever a repeat has started is known, in sessions of its own too
+SEGMENTS = Path("/dev/shm")  # noqa: S108 - where MPICH's processes of a node share memory
+OLD_S = 60.0  # from which on nobody is about to map it
 # PMI's and PMIx's variables, where harness itself was started as a rank of somebody else's world.
 OF_OTHER_WORLDS = "PMI"
 
@@ -159,7 +163,10 @@ def run(
     watch = begun(plan, run_dir, repeat)
     running: dict[int, Started] = {}
     opening = ending_with_this(plan.container["command"]) if plan.container else []  # the image
+    if plan.mpi:
+        remove_segments()
     with ExitStack() as stack:
+        stack.enter_context(_nothing_is_left(watch.repeat_dir))
         network = stack.enter_context(apart.network()) if site is None and apart.is_open(plan.backend) else []
         world = pmi.world(plan)
         if world:
@@ -195,6 +202,7 @@ def _start(
     inside: bool = False,
 ) -> StartRequest:
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
+    env[MARK] = str(repeat_dir)
     if inside:  # what opens the image is between the process and this launcher, which ends with it
         del env[LAUNCHER]
     fds: tuple[int, ...] = ()
@@ -251,6 +259,52 @@ def _end(processes: Sequence[Started]) -> None:
         send(os.killpg, signal.SIGKILL)
         for process in processes:
             process.reap()
+
+
+@contextmanager
+def _nothing_is_left(repeat_dir: Path) -> Iterator[None]:
+    """End what a repeat has left behind, also what was started by a process that somebody has killed: it becomes ours."""
+    prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
+    prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    mark = f"{MARK}={repeat_dir}".encode()
+    try:
+        yield
+    finally:
+        while left := [pid for pid in proc.descendants() if mark in _variables(pid)]:
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            for pid in left:
+                with suppress(OSError):
+                    os.waitpid(pid, 0)
+        prctl(PR_SET_CHILD_SUBREAPER, before.value)
+
+
+def _variables(pid: int) -> list[bytes]:
+    """NAME=VALUE as the process was started with; none of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def remove_segments() -> None:
+    """Remove this user's shared memory of MPICH that nobody maps: its processes were killed with their launcher."""
+    old = []
+    for segment in SEGMENTS.glob("mpich*"):
+        with suppress(OSError):
+            seen = segment.stat()
+            old += [segment] if seen.st_uid == os.getuid() and time.time() - seen.st_mtime > OLD_S else []
+    if not old:
+        return
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            mapped += maps.read_text(errors="replace")
+    for segment in old:
+        if str(segment) not in mapped:
+            segment.unlink(missing_ok=True)
 
 
 def _wait(is_over: Callable[[], bool], longest_s: float) -> None:

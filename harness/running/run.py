@@ -201,7 +201,7 @@ class Run(ABC):
         this machine, if the run was to take place here. Raises RunFailed when the record cannot be written.
         """
         failed = "failed" if isinstance(error, Exception) else "interrupted"
-        report = self.last.followed[0].events["software"] if self.last else {}
+        report = self.last.followed[0].events.get("software", {}) if self.last else {}
         facts = {
             "id": self.folder.name,
             "status": "completed" if error is None else failed,
@@ -235,6 +235,8 @@ class Run(ABC):
     def _cannot_write(self, error: OSError, hidden: BaseException | None = None) -> RunFailed:
         """The error for a run directory that does not take a file; ``hidden`` is an error that this one hides."""
         earlier = f"; before that: {hidden}" if hidden else ""
+        if not self.folder.is_dir():
+            return RunFailed(f"{self.folder} is gone: somebody has removed the run directory meanwhile{earlier}")
         return RunFailed(f"cannot write {error.filename or self.folder}: {error.strerror}{earlier}")
 
 

@@ -25,6 +25,12 @@ SECRET = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|(?<!BY)PASS(?![A-Z])|_PWD|CRED(?!IT)|LOGIN|PRIVATE|AUTH|COOKIE|JWT|KEY|^TF_(VAR|CLI)_",
     re.IGNORECASE,
 )
+# Secrets by their looks: of GitHub, GitLab, Hugging Face, AWS, Slack and OpenAI, JSON Web Tokens, keys; words before one.
+SECRET_VALUE = re.compile(
+    r"\b(gh[opsu]_|github_pat_|glpat-|hf_|xox[abp]-|sk-)\w{8,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{8,}\.|-----BEGIN|\bBearer\s|"
+    r"(token|secret|passw(or)?d|passphrase|signature|credential|api[-_]?key)s?\s*[=:]",
+    re.IGNORECASE,
+)
 USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 
@@ -50,7 +56,7 @@ def relevant_variables(environ: Mapping[str, str]) -> Dict[str, str]:
     return {
         name: USER_IN_URL.sub("://", value)
         for name, value in sorted(environ.items())
-        if RELEVANT.fullmatch(name) and not SECRET.search(name)
+        if RELEVANT.fullmatch(name) and not SECRET.search(name) and not SECRET_VALUE.search(value)
     }
 
 

@@ -18,6 +18,10 @@ from typing import Any, List
 
 LAUNCHER = "HARNESS_LAUNCHER_PID"  # the variable that says who started a process of a run
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = (
+    36,
+    37,
+)  # processes whose parent has died become this process's children
 
 
 def parser(*numbers: str) -> argparse.ArgumentParser:

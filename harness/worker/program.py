@@ -25,9 +25,8 @@ import bootstrap  # noqa: F401
 from harness.files import end_of
 from harness.worker import machine, proc
 from harness.worker.agent.seating import HOLDING, arguments, folder_of, name_of, plan_of, variables
-from harness.worker.process import LAUNCHER, PR_SET_PDEATHSIG, Events, end_with_launcher, parser
+from harness.worker.process import LAUNCHER, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Events, end_with_launcher, parser
 
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: processes whose parent has died become this process's children
 GRACE_S = 2.0  # between asking processes to end and killing them; whoever started this one gives it 3 s
 LOOK_S = 0.5  # between a server's looks at whether the workers have ended
 NOT_STARTED = 127  # as shells have it
@@ -105,7 +104,8 @@ def _attend(
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise Asked
 
-    signal.signal(signal.SIGTERM, end)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     # What the launcher has opened for an MPI rank (close_fds) belongs to the program, which dies with this process.

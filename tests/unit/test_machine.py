@@ -19,6 +19,28 @@ def test_secrets_are_never_recorded_even_under_a_name_that_matters() -> None:
     assert machine.relevant_variables(dict.fromkeys([*tokens, *logins], "s")) == {}
 
 
+def test_secrets_are_known_by_their_values_too() -> None:
+    values = (
+        *("Server=x;Password=hunter2", "--token=abc", "Signature=abc", "api-key: abc", "Bearer abcdef"),
+        *(
+            "ghp_0123456789abcdef",
+            "hf_0123456789abcdef",
+            "AKIA0123456789ABCDEF",
+            "eyJhbGciOiJIUzI1NiJ9.e30.x",
+            "-----BEGIN KEY",
+        ),
+    )
+    for value in values:
+        assert machine.relevant_variables({"TF_CONN": value}) == {}, value
+    harmless = {
+        "TF_XLA_FLAGS": "--tf_xla_auto_jit=2",
+        "NCCL_ALGO": "Ring",
+        "UCX_TLS": "rc,sm",
+        "XLA_FLAGS": "--xla_dump_to=/tmp/x",
+    }
+    assert machine.relevant_variables(harmless) == dict(sorted(harmless.items()))
+
+
 def test_a_name_that_only_resembles_that_of_a_secret_is_recorded() -> None:
     environ = {"FI_PSM3_CREDITS": "64", "FI_PASSIVE": "0", "NCCL_CACHE_BYPASS": "1", "TF_CONFIG": "{}"}
     assert machine.relevant_variables(environ) == dict(sorted(environ.items()))
