@@ -22,6 +22,7 @@ from harness.errors import InvalidInput
 from harness.files import at_home
 
 RECIPE = 1  # raise it when the same pins are built differently, so that old environments are not reused
+ONLY = re.compile(r"(?P<pin>.*?)\s*;\s*platform_machine == \"(?P<machine>\w+)\"")  # a pin for machines of one kind
 PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?===?(?P<version>[\w.+!]+)")
 
 Variant = Literal["cpu", "cuda", "openmpi"]  # openmpi: for CPUs, what is compiled against MPI against Open MPI
@@ -151,8 +152,10 @@ def pins(requirements: Path) -> dict[str, str]:
 
 
 def _lines(requirements: Path) -> list[str]:
-    lines = _text(requirements).splitlines()
-    return [stripped for line in lines if (stripped := re.sub(r"(^|\s)#.*", "", line).strip())]
+    """What it pins for machines of this kind."""
+    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in _text(requirements).splitlines()]
+    parted = [(line, ONLY.fullmatch(line)) for line in lines if line]
+    return [only["pin"] if only else line for line, only in parted if not only or only["machine"] == platform.machine()]
 
 
 def _text(file: Path) -> str:
