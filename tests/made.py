@@ -187,5 +187,5 @@ def _repeat(spec: RunSpec, number: int, img_per_s: float, hosts: Sequence[str], 
         )
         for rank in range(spec.workers)
     ]
-    checks = judge(spec, ranks, spec.workers, spec.warmup_steps + spec.steps)
+    checks = judge(spec, {"world_size": spec.workers}, ranks, spec.warmup_steps + spec.steps)
     return Repeat(number=number, ranks=ranks, checks=checks, started=FIRST.isoformat(), ended=FIRST.isoformat())

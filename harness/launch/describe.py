@@ -140,7 +140,6 @@ def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
     """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
 
     They are those of the partition among a person's own ``options``, else of the site's, else of Slurm's default one.
-    Raises InvalidInput if a job has to name a partition, and none is named.
     """
     chosen = slurm.partitions_in(options)
     if (site.cores_per_node and site.time_limit_s and not chosen) or not shutil.which("sinfo"):
@@ -151,12 +150,22 @@ def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
     except slurm.SlurmSilent:
         return site
     used = [partition for partition in every if (partition.name in chosen if chosen else partition.default)]
-    if every and not chosen and not used:
-        raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
     longest_s = max((partition.longest_s for partition in used if partition.longest_s), default=None)
     limits_s = [seconds for seconds in (site.time_limit_s, longest_s) if seconds]
     cores = site.cores_per_node or min((partition.fewest_cores for partition in used), default=None)
     return site.model_copy(update={"cores_per_node": cores, "time_limit_s": min(limits_s, default=None)})
+
+
+def check_partition(options: Sequence[str]) -> None:
+    """See that the options of a job name a partition, or that Slurm has a default one. Raises InvalidInput."""
+    if slurm.partitions_in(options) or not shutil.which("sinfo"):
+        return
+    try:
+        every = described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
+    except slurm.SlurmSilent:
+        return
+    if every and not any(partition.default for partition in every):
+        raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
 
 
 def unused() -> str:

@@ -54,6 +54,8 @@ def planned(spec: RunSpec, plan: Mapping[str, Any]) -> list[float]:
 
 def carried(spec: RunSpec, plan: Mapping[str, Any], repeats: Sequence[Sequence[Carrying]]) -> list[Carried]:
     """What each card carried, the mean of nodes and repeats, most first; empty where ranks or cards do not tell."""
+    if not any(rank.cards for ranks in repeats for rank in ranks):
+        return []
     wanted = planned(spec, plan)
     sent: dict[str, list[float]] = {}
     shares: dict[str, list[float]] = {}

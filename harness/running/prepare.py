@@ -348,6 +348,8 @@ class Place:
     def _allocation(self, site: Site, spec: RunSpec, nodes: int, processes: int) -> Allocation:
         """Machines of the host file, or nodes of a batch system, which have their names once the job runs."""
         cores, hosts = site.cores_per_node, self.machines
+        if site.queued:
+            describe.check_partition([*site.access, *self.options.options])
         if cores is None and spec.threads is None:
             raise InvalidInput(
                 f"--site {site.name}: how many cores has a node? set processor.num_cpus in its profile, or give --threads"

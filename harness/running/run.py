@@ -235,7 +235,7 @@ class Run(ABC):
     def _cannot_write(self, error: OSError, hidden: BaseException | None = None) -> RunFailed:
         """The error for a run directory that does not take a file; ``hidden`` is an error that this one hides."""
         earlier = f"; before that: {hidden}" if hidden else ""
-        if not self.folder.is_dir():
+        if isinstance(error, FileNotFoundError) and not self.folder.is_dir():
             return RunFailed(f"{self.folder} is gone: somebody has removed the run directory meanwhile{earlier}")
         return RunFailed(f"cannot write {error.filename or self.folder}: {error.strerror}{earlier}")
 

@@ -120,6 +120,6 @@ def with_jitter(run: Record, random_: random.Random, slow: int | None) -> Record
                 at += step_s * length
                 marks.append(at)
             ranks.append(rank.model_copy(update={"marks_s": marks, "finished_s": marks[-1]}))
-        judged = records.judge(run.spec, ranks, run.spec.workers, run.expected_updates)
+        judged = records.judge(run.spec, run.plan, ranks, run.expected_updates)
         repeats.append(repeat.model_copy(update={"ranks": ranks, "checks": judged}))
     return run.model_copy(update={"repeats": repeats, "derived": records.derive(run.spec, repeats)})

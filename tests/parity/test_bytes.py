@@ -4,6 +4,7 @@ Parameter servers: each worker pulls what a server holds and pushes as much, onc
 sends 2(N−1)/N times the model, the least there is. One worker sends nothing.
 """
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -141,6 +142,7 @@ def test_each_of_three_workers_sends_four_thirds_of_the_model_per_step(measure: 
 @pytest.mark.parametrize("transport", ["gloo", pytest.param("mpi", marks=slow)])
 def test_a_single_worker_sends_nothing(measure: Measure, transport: str) -> None:
     (rank,) = ranks(measure("pytorch", "--transport", transport))
+    assert rank["network"].pop("cards").keys() == {f"net/{name}" for _, name in socket.if_nameindex() if name != "lo"}
     assert rank["network"] == {"sent": 0, "received": 0, "interfaces": []}
 
 

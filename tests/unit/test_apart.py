@@ -23,13 +23,11 @@ OPEN = ("distributed_replicated", "multi_worker_mirrored", "parameter_server", "
 
 
 @pytest.mark.parametrize("user", [[], ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]])
-def test_nobody_outside_reaches_a_port_in_a_network_of_its_own(user: list[str], tmp_path: Path) -> None:
+def test_nobody_outside_reaches_a_port_in_a_network_of_its_own(user: list[str]) -> None:
     """As this user, and as one who is not root: that one's kernel calls are the same."""
-    holding = tmp_path / "holding.py"
-    holding.write_text(apart.HOLDING)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    with subprocess.Popen([*user, "/usr/bin/python3", str(holding)], stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [*user, "/usr/bin/python3", "-c", apart.HOLDING], stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout and holder.stdout.readline() == "up\n"
         own = ["--user", "--preserve-credentials"] if user else []
         inside = [*user, "nsenter", f"--target={holder.pid}", *own, "--net", "--"]

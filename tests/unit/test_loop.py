@@ -13,10 +13,10 @@ import pytest
 from harness.worker import loop, trainer
 
 WARMUP = ["announce", "perf_counter", "step", "synchronize", "perf_counter", "announce"]
-OPENING = ["marks", "barrier", "sockets", "server_bytes", "read", "read", "barrier", "perf_counter", "take 0"]
+OPENING = ["marks", "barrier", "look", "server_bytes", "read", "read", "barrier", "perf_counter", "take 0"]
 STEPS = ["step", "take 1", "step", "take 2"]
 CLOSING = ["synchronize", "perf_counter", "barrier", "perf_counter"]
-AFTERWARDS = ["read", "between", "read", "between", "sockets", "between", "server_bytes", "barrier", "seconds"]
+AFTERWARDS = ["read", "between", "read", "between", "look", "between", "server_bytes", "barrier", "seconds"]
 
 
 def test_within_the_window_there_are_only_steps_and_it_closes_when_all_devices_are_done(

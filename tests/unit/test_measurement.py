@@ -18,7 +18,7 @@ def test_a_rank_may_take_twice_as_long_as_the_median_rank_and_no_longer(slowest_
     record = made.record(nodes=3)
     times_s = zip(record.repeats[0].ranks, (0.9, slowest_s, 1.0), strict=True)
     ranks = [rank.model_copy(update={"finished_s": finished_s}) for rank, finished_s in times_s]
-    checks = judge(record.spec, ranks, 3, record.expected_updates)
+    checks = judge(record.spec, {"world_size": 3}, ranks, record.expected_updates)
     assert [check.name for check in checks if not check.passed] == failed
     assert checks[-1].detail == f"rank 1 on nid00001 took {slowest_s:.2f} × the median rank, limit 2"
 
@@ -74,7 +74,7 @@ def test_an_emulated_window_that_trends_does_not_count() -> None:
     def check(*durations_s: float) -> Check:
         marks_s = [0.0, *accumulate(durations_s)]
         looked = rank.model_copy(update={"marks_s": marks_s, "kept": kept, "window_s": marks_s[-1]})
-        return measurement.judge(spec, [looked], 1, 16)[-1]
+        return measurement.judge(spec, {"world_size": 1}, [looked], 16)[-1]
 
     assert check(10.5, 16.4, 16.5, 17.7, 20.1, 20.4).passed is False
     steady = check(10.5, 14.4, 14.5, 14.4, 14.3, 14.4)

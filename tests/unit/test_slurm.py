@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.spec import RunSpec
 from harness.errors import HarnessError, InvalidInput
 from harness.launch import describe, slurm
 from harness.running.notes import Submission
@@ -186,7 +187,7 @@ def test_a_cluster_without_a_profile_says_what_it_has_and_what_to_type(
     assert chosen and (chosen.cores_per_node, chosen.time_limit_s) == (48, 1800)
     answers["sinfo"] = f"printf '{GPU_AND_CPU.format('')}'"
     with wording("no default").raises(InvalidInput):
-        _ = place_of_runs(None, None).profile
+        place_of_runs(None, None).prepare(RunSpec.validated(backend="pytorch"))
 
 
 def test_a_run_on_one_node_of_an_allocation_says_that_others_idle(monkeypatch: pytest.MonkeyPatch) -> None:
