@@ -136,20 +136,24 @@ def gpus_of(resources: str) -> tuple[int, str]:
     return sum(count for _, count in gpus), models.pop() if len(models) == 1 else ""
 
 
+def known() -> list[Described]:
+    """The partitions of the Slurm that is here; none where there is none, or it is silent."""
+    try:
+        return described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout) if shutil.which("sinfo") else []
+    except slurm.SlurmSilent:
+        return []
+
+
 def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
     """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
 
     They are those of the partition among a person's own ``options``, else of the site's, else of Slurm's default one.
     """
     chosen = slurm.partitions_in(options)
-    if (site.cores_per_node and site.time_limit_s and not chosen) or not shutil.which("sinfo"):
+    if site.cores_per_node and site.time_limit_s and not chosen:
         return site
     chosen = chosen or slurm.partitions_in(site.access)
-    try:
-        every = described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
-    except slurm.SlurmSilent:
-        return site
-    used = [partition for partition in every if (partition.name in chosen if chosen else partition.default)]
+    used = [partition for partition in known() if (partition.name in chosen if chosen else partition.default)]
     longest_s = max((partition.longest_s for partition in used if partition.longest_s), default=None)
     limits_s = [seconds for seconds in (site.time_limit_s, longest_s) if seconds]
     cores = site.cores_per_node or min((partition.fewest_cores for partition in used), default=None)
@@ -158,24 +162,14 @@ def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
 
 def check_partition(options: Sequence[str]) -> None:
     """See that the options of a job name a partition, or that Slurm has a default one. Raises InvalidInput."""
-    if slurm.partitions_in(options) or not shutil.which("sinfo"):
+    if slurm.partitions_in(options) or not (every := known()) or any(partition.default for partition in every):
         return
-    try:
-        every = described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
-    except slurm.SlurmSilent:
-        return
-    if every and not any(partition.default for partition in every):
-        raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
+    raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
 
 
 def unused() -> str:
     """What of the cluster a run without a profile leaves alone, "" if nothing."""
-    if not shutil.which("sinfo"):
-        return ""
-    try:
-        every = described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
-    except slurm.SlurmSilent:
-        return ""
+    every = known()
     if len(every) < 2 and not any(partition.gpus for partition in every):
         return ""
     return (

@@ -11,11 +11,9 @@ import csv
 import io
 import json
 import math
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import cache, partial
 from itertools import chain
 from operator import attrgetter
@@ -69,7 +67,8 @@ class Point(NamedTuple):
     steps_s: tuple[tuple[float, ...], ...]
     left_out: tuple[int, ...]
     predicted: Steps
-    written_before: bool | None
+    identity: str
+    started: str
     complete: bool = True
     jobs: int = 1
 
@@ -262,41 +261,6 @@ def spread(points: Iterable[Point]) -> Spread:
 # --- reading ---
 
 
-@cache
-def first_written() -> dict[tuple[str, str], datetime]:
-    """When each prediction was committed first, by links and id; empty where git does not know.
-
-    An earlier row is the same prediction if its links, model, backend and figures are, and no option in its label differs.
-    """
-    file = "studies/emulated-p100/predictions.csv"
-
-    def git(*arguments: str) -> str:
-        return subprocess.check_output(["git", *arguments], cwd=HERE.parents[1], text=True, stderr=subprocess.DEVNULL)
-
-    written: dict[tuple[str, ...], list[tuple[dict[str, str], datetime]]] = defaultdict(list)
-    try:
-        for line in git("log", "--reverse", "--format=%H %cI", "--", file).splitlines():
-            commit, when = line.split()
-            for row in csv.DictReader(io.StringIO(git("show", f"{commit}:{file}"))):
-                prediction, options = _parted(row)
-                written[prediction].append((options, datetime.fromisoformat(when)))
-    except (OSError, subprocess.CalledProcessError):
-        return {}
-    first: dict[tuple[str, str], datetime] = {}
-    for row in csv.DictReader(io.StringIO((HERE / "predictions.csv").read_text())):
-        prediction, options = _parted(row)
-        times = [when for earlier, when in written[prediction] if options | earlier == earlier | options]
-        first |= {(row["links_gb_per_s"], row["id"]): min(times)} if times else {}
-    return first
-
-
-def _parted(row: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Links, model, figures and backend of a prediction; and the options in its label."""
-    backend, _, options = row["point"].partition(" ")
-    prediction = (*(value for name, value in row.items() if name not in ("id", "point")), backend)
-    return prediction, dict(word.split("=") for word in options.split())
-
-
 def read(folders: Iterable[Path]) -> list[Point]:
     """The points of the studies' folders among these, each with its kept records. Raises InvalidInput."""
     known = {part.name: part for file in FILES for part in parts(file)}
@@ -319,7 +283,6 @@ def read(folders: Iterable[Path]) -> list[Point]:
 
 def _point(study: str, links: float, identity: str, record: Record, spec: RunSpec) -> Point:
     assert record.derived and record.derived.steady
-    written = first_written().get((f"{links:g}", identity))
     return Point(
         study,
         links,
@@ -330,7 +293,8 @@ def _point(study: str, links: float, identity: str, record: Record, spec: RunSpe
         ),
         left_out=tuple(repeat.left_out for repeat in record.derived.steady),
         predicted=predicted(spec, links),
-        written_before=bool(written and written < datetime.fromisoformat(record.started)) if first_written() else None,
+        identity=identity,
+        started=record.started,
     )
 
 
