@@ -5,11 +5,16 @@ from __future__ import annotations
 import array
 import fcntl
 import os
+import re
 import socket
 import struct
 import time
+from contextlib import suppress
+from pathlib import Path
+from typing import List
 
 SIOCGIFCONF = 0x8912
+NCCL_SAYS = re.compile(r"NCCL INFO (?:Using network ([^,]+)|NET/OFI Selected [Pp]rovider is ([^, ]+))")
 ADDRESS_BYTES, MOST_ADDRESSES = 40, 1024  # of struct ifreq; of a host
 
 
@@ -54,6 +59,22 @@ def interface_of(address: str) -> str:
     raise RuntimeError(f"no network interface of this host has the address {address} ({wanted})")
 
 
-def nccl_meets_on(address: str) -> None:
-    """Have NCCL meet the other ranks on the interface that owns ``address``, unless its variable names another one."""
+def nccl_meets_on(address: str, folder: Path) -> None:
+    """Have NCCL meet the other ranks on the interface that owns ``address``, unless its variable names another one.
+
+    What it says of its network goes into a file of ``folder``, unless the user has it say something else.
+    """
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface_of(address)}")  # "=": eth1 alone, not eth10 as well
+    if "NCCL_DEBUG" not in os.environ:
+        file = str(folder / f"nccl-{os.getpid()}.log")
+        os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET", NCCL_DEBUG_FILE=file)
+
+
+def nccl(version: str) -> str:
+    """What carries messages of NCCL, with the network that it says to use: ``nccl 2.21.5 over AWS Libfabric, cxi``."""
+    said: List[str] = []
+    with suppress(KeyError, OSError):
+        for line in Path(os.environ["NCCL_DEBUG_FILE"]).read_text(errors="replace").splitlines():
+            said += [name.strip() for match in NCCL_SAYS.finditer(line) for name in match.groups() if name]
+    over = f" over {', '.join(dict.fromkeys(said[::-1]))}" if said else ""  # the network is named after its provider
+    return f"nccl {version}".strip() + over

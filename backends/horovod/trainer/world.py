@@ -10,7 +10,7 @@ import horovod
 
 from harness.worker.job import Job
 from harness.worker.mpi import check_mpi_world, mpi_version
-from harness.worker.network import interface_of, nccl_meets_on, wait_for_listener
+from harness.worker.network import interface_of, nccl, nccl_meets_on, wait_for_listener
 
 
 def join(job: Job, hvd: Any) -> None:
@@ -18,16 +18,16 @@ def join(job: Job, hvd: Any) -> None:
 
     Raises RuntimeError if MPI has other ranks, or if Horovod was compiled to send what is on GPUs by something else.
     """
-    nccl = job.spec["transport"] == "nccl"
-    if job.spec["device"] == "cuda" and nccl != bool(hvd.nccl_built()):
+    by_nccl = job.spec["transport"] == "nccl"
+    if job.spec["device"] == "cuda" and by_nccl != bool(hvd.nccl_built()):
         built = "for" if hvd.nccl_built() else "without"
         raise RuntimeError(f"--transport {job.spec['transport']}: this Horovod was compiled {built} NCCL")
     gloo = job.spec["transport"] == "gloo"
     os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = "gloo" if gloo else "mpi"
     if gloo:
         _rendezvous(job)
-    if nccl:
-        nccl_meets_on(job.process["address"])
+    if by_nccl:
+        nccl_meets_on(job.process["address"], job.repeat_dir / "logs")
     hvd.init()
     if not gloo:
         check_mpi_world(hvd.rank(), hvd.size(), job)
@@ -36,7 +36,7 @@ def join(job: Job, hvd: Any) -> None:
 def transport(job: Job, hvd: Any) -> str:
     """What carries the gradients, as Horovod and the libraries in this process say now."""
     if job.spec["transport"] == "nccl":
-        carrier = f"nccl {hvd.nccl_built()}"
+        carrier = nccl(str(hvd.nccl_built()))
     else:
         carrier = mpi_version() if hvd.mpi_enabled() else f"gloo on {interface_of(job.process['address'])}"
     return f"{carrier} in Horovod {horovod.__version__}"

@@ -14,7 +14,7 @@ from jaxlib import _jax
 
 from harness.worker.frameworks.jax import JaxTrainer
 from harness.worker.job import Job
-from harness.worker.network import interface_of, nccl_meets_on
+from harness.worker.network import interface_of, nccl, nccl_meets_on
 from harness.worker.trainer import State
 
 
@@ -25,12 +25,12 @@ class JaxDistributedTrainer(JaxTrainer):
         address = self._job.process["address"]
         self._gloo = None if self._cuda else Gloo(address)
         if self._cuda:
-            nccl_meets_on(address)
+            nccl_meets_on(address, self._job.repeat_dir / "logs")
         join(self._job)
         self.build()
 
     def state(self) -> State:
-        return self._state(self._world_size, self._gloo.carries if self._gloo else "nccl")
+        return self._state(self._world_size, self._gloo.carries if self._gloo else nccl(""))
 
     def close(self) -> None:
         jax.distributed.shutdown()

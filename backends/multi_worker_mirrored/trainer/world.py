@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from harness.worker.frameworks.tensorflow import addresses_seen
 from harness.worker.job import Job
-from harness.worker.network import nccl_meets_on
+from harness.worker.network import nccl, nccl_meets_on
 
 FETCHED_S = 1.0  # a sum over gRPC is fetched by whoever waits for it
 IMPLEMENTATIONS = {
@@ -27,7 +27,7 @@ def options(job: Job) -> Any:
 def strategy(job: Job) -> Any:
     """The strategy of this process, once all others are there."""
     if job.spec["transport"] == "nccl":
-        nccl_meets_on(job.process["address"])
+        nccl_meets_on(job.process["address"], job.repeat_dir / "logs")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": job.addresses("worker")}),
         task_type="worker",
@@ -40,6 +40,6 @@ def strategy(job: Job) -> Any:
 def carrier(job: Job) -> str:
     """What carries the messages, as TensorFlow says."""
     if job.spec["transport"] == "nccl":
-        return f"nccl {tf.sysconfig.get_build_info().get('nccl_version', '')}".strip()
+        return nccl(tf.sysconfig.get_build_info().get("nccl_version", ""))
     devices = [device.name for device in tf.config.list_logical_devices()]
     return "grpc among " + ", ".join(addresses_seen(job, "worker", devices))

@@ -22,7 +22,7 @@ from harness.worker.checkpoint import velocity
 from harness.worker.emulation import definition
 from harness.worker.frameworks.base import DeviceTrainer, require_tf32
 from harness.worker.job import Job
-from harness.worker.network import interface_of, listen, nccl_meets_on
+from harness.worker.network import interface_of, listen, nccl, nccl_meets_on
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
 
 
@@ -31,7 +31,7 @@ def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
     first, rank, timeout = processes[0], processes.index(job.process), timedelta(seconds=job.spec["timeout_s"])
     interface = os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(job.process["address"]))
     if backend == "nccl":
-        nccl_meets_on(job.process["address"])
+        nccl_meets_on(job.process["address"], job.repeat_dir / "logs")
     # PyTorch's store would listen on every interface; handing it a bound socket keeps it on the job's own.
     listener = listen(first["address"], first["port"]).detach() if rank == 0 else None
     store = dist.TCPStore(
@@ -45,7 +45,7 @@ def carrier(interface: str) -> str:
     """What the default group's messages travel by, as PyTorch says; ``interface`` is what ``join`` has returned."""
     backend = dist.get_backend()
     if backend == "nccl":
-        return "nccl " + ".".join(str(part) for part in torch.cuda.nccl.version())
+        return nccl(".".join(str(part) for part in torch.cuda.nccl.version()))
     return f"{backend} on {interface}"
 
 
