@@ -167,15 +167,16 @@ def check_partition(options: Sequence[str]) -> None:
     raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
 
 
-def unused() -> str:
-    """What of the cluster a run without a profile leaves alone, "" if nothing."""
+def unused(options: Sequence[str]) -> str:
+    """What of the cluster a run with such options of its job, and without a profile, leaves alone, "" if nothing."""
     every = known()
-    if len(every) < 2 and not any(partition.gpus for partition in every):
-        return ""
-    return (
-        f"Slurm has {listed(every)}; -J partition=NAME chooses. No GPU is used without a profile: "
-        "`harness site init NAME` writes one"
-    )
+    words = []
+    if len(every) > 1 and not slurm.partitions_in(options):
+        words.append(f"Slurm has {listed(every)}; -J partition=NAME chooses")
+    if any(partition.gpus for partition in every):
+        words.append("no GPU is used without a profile: `harness site init NAME` writes one")
+        words[0] = words[0] if len(words) > 1 else f"Slurm has {listed(every)}; {words[0]}"
+    return "; ".join(words)
 
 
 def _written(seconds: float | None) -> str:

@@ -384,7 +384,8 @@ def place_of_runs(
         )
     if name and why and (site := sites.find(name)).scheduler != "local":
         tell(f"harness: runs at {site.name}: {why} (--site local is this machine)")
-        if site.file.stem == GENERIC and (more := describe.unused()):
+        options = [*map(scheduler_option, given.get("job_options", ()))]
+        if site.file.stem == GENERIC and (more := describe.unused(options)):
             tell(f"harness: {more}")
     if name is None and (others := int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) - 1) > 0:
         idle = "its other node idles" if others == 1 else f"its {others} other nodes idle"

@@ -183,7 +183,8 @@ def test_a_cluster_without_a_profile_says_what_it_has_and_what_to_type(
     place = place_of_runs(None, None, lines.append)
     wording("unused").answered(lines[-1])
     assert place.profile and (place.profile.cores_per_node, place.profile.time_limit_s) == (32, 86_400)
-    chosen = place_of_runs(None, None, job_options=("partition=cpu",)).profile
+    chosen = place_of_runs(None, None, lines.append, job_options=("p cpu",)).profile
+    assert lines[-1].startswith("harness: Slurm has gpu") and "-J partition" not in lines[-1]
     assert chosen and (chosen.cores_per_node, chosen.time_limit_s) == (48, 1800)
     answers["sinfo"] = f"printf '{GPU_AND_CPU.format('')}'"
     with wording("no default").raises(InvalidInput):
