@@ -31,8 +31,8 @@ WORDS = {
     "Podman-HPC": "podman-hpc run --rm --network=host --ipc=host --pid=host --env-host --volume=/data:/data --volume=/a:/b "
     "--gpu --own IMAGE",
     "Charliecloud": "ch-run --bind=/data:/data --bind=/a:/b --own IMAGE --",
-    "Bubblewrap": "bwrap --die-with-parent --ro-bind IMAGE / --dev-bind /dev /dev --proc /proc --ro-bind /sys /sys --bind /data /data "
-    "--bind /a /b --own --",
+    "Bubblewrap": "bwrap --die-with-parent --ro-bind IMAGE / --dev-bind /dev /dev --proc /proc --ro-bind /sys /sys "
+    "--bind /data /data --bind /a /b --own --",
     "Docker": "docker run --rm --init --network=host --ipc=host --env=OMP_NUM_THREADS --volume=/data:/data --volume=/a:/b "
     "--gpus=all --own IMAGE",
     "Pyxis": "--container-image=IMAGE --container-mounts=/data:/data,/a:/b --own",
