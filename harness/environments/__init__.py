@@ -152,7 +152,7 @@ def pins(requirements: Path) -> dict[str, str]:
 
 
 def _lines(requirements: Path) -> list[str]:
-    """What it pins for machines of this kind."""
+    """Its pins for machines of this kind."""
     lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in _text(requirements).splitlines()]
     parted = [(line, ONLY.fullmatch(line)) for line in lines if line]
     return [only["pin"] if only else line for line, only in parted if not only or only["machine"] == platform.machine()]

@@ -95,7 +95,7 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
 
 
 def lacks(python: Sequence[str], modules: Iterable[str], environ: Mapping[str, str]) -> list[str]:
-    """Those of top-level ``modules`` that a Python, the words of a command, does not find.
+    """The top-level ``modules`` that a Python, the words of a command, does not find.
 
     They are not imported, which may take many seconds.
     """

@@ -60,7 +60,7 @@ def platform(name: str) -> Platform:
 
 
 def lacking(container_platform: str) -> str:
-    """Why images cannot be opened from here, "" if they can: by what is on PATH, and what srun knows.
+    """The reason why images cannot be opened from here, "" if they can: by PATH, and by srun's help.
 
     Raises InvalidInput for a platform that is not known, SlurmSilent.
     """
@@ -92,7 +92,7 @@ def parse(text: str, usual: str | None) -> Container:
 def within(
     container: Container, folders: Sequence[str], run_dir: Path, gpus: bool, variables: Collection[str]
 ) -> dict[str, Any]:
-    """What a plan has of a container: srun's options, the words before a command, and the text of its file.
+    """A container as a plan has it: srun's options, the words before a command, and the text of its file.
 
     ``folders`` are seen in the image at the same paths. ``variables`` are passed on where a platform has to be told.
     """

@@ -129,7 +129,7 @@ def _count(text: str) -> int:
 
 
 def gpus_of(resources: str) -> tuple[int, str]:
-    """How many GPUs are in generic resources, and their model if they have one, else ""."""
+    """The number of GPUs in generic resources, and their model if they have one, else ""."""
     entries = (GPU.fullmatch(entry.strip()) for entry in re.split(r",(?![^(]*\))", resources))
     gpus = [(match[1] or "", int(match[2] or 1)) for match in entries if match]
     models = {"" if model == "(null)" else model for model, _ in gpus}
@@ -168,7 +168,7 @@ def check_partition(options: Sequence[str]) -> None:
 
 
 def unused(options: Sequence[str]) -> str:
-    """What of the cluster a run with such options of its job, and without a profile, leaves alone, "" if nothing."""
+    """A line about partitions and GPUs that a run without a profile leaves alone, "" if there are none."""
     every = known()
     words = []
     if len(every) > 1 and not slurm.partitions_in(options):

@@ -56,7 +56,7 @@ class JobStep:
 
     @property
     def host_python(self) -> str:
-        """What runs beside the tasks, where there may be no other Python than the system's."""
+        """The Python beside the tasks: of an image's host there may be the system's alone."""
         return "python3" if self.inside else self.python
 
 

@@ -1,4 +1,4 @@
-"""What the network cards carried of the bytes that a plan has between nodes, and whether RDMA did.
+"""The share of the bytes between a plan's nodes that network cards carried, and whether RDMA did.
 
 An allreduce around a ring of n workers sends 2 (n − 1) / n times the gradients once from each node; servers send what each
 worker elsewhere pulls, and workers what servers elsewhere hold (docs/scaling-model.md).
@@ -53,7 +53,7 @@ def planned(spec: RunSpec, plan: Mapping[str, Any]) -> list[float]:
 
 
 def carried(spec: RunSpec, plan: Mapping[str, Any], repeats: Sequence[Sequence[Carrying]]) -> list[Carried]:
-    """What each card carried, the mean of nodes and repeats, most first; empty where ranks or cards do not tell."""
+    """Each card with its bytes, the mean of nodes and repeats, most first; empty where ranks or cards do not tell."""
     if not any(rank.cards for ranks in repeats for rank in ranks):
         return []
     wanted = planned(spec, plan)

@@ -68,7 +68,7 @@ class Rank(WatchedRank):
 
     @property
     def cards(self) -> dict[str, tuple[int, int]]:
-        """What the cards of its host carried."""
+        """Bytes sent and received by the cards of its host."""
         return self.network.cards if self.network else {}
 
 

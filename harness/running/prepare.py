@@ -292,7 +292,7 @@ class Place:
         run.check()
 
     def exposed(self, runs: Sequence[Run]) -> str:
-        """Who can reach the servers of ``runs`` on a cluster, "" if nobody but the runs themselves."""
+        """A line about people who can reach the servers of ``runs`` on a cluster, "" if nobody else can."""
         names = sorted({run.spec.backend for run in runs if apart.is_open(run.spec.backend)})
         if not names or not self.elsewhere:
             return ""

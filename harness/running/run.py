@@ -262,7 +262,7 @@ class Listener:
         """One of several runs has its record."""
 
     def remark(self, line: str) -> None:
-        """What a person should know of runs that begin."""
+        """A line about runs that begin, for people."""
 
 
 @contextmanager

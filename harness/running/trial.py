@@ -60,7 +60,7 @@ def _trial(file: SiteFile, field: str, system: SystemEntry, partition: Partition
 
 
 def _closed(file: SiteFile, field: str, partition: Partition, environments: Iterable[SiteEnvironment]) -> set[Mistake]:
-    """What images of a partition cannot be opened with. Modules may bring it, which are not loaded here."""
+    """The platforms of a partition that are not there. Modules may bring them, which are not loaded here."""
     bringing = {each.type for each in partition.container_platforms if each.modules}
     named = {each.type for each in partition.container_platforms}
     named |= {

@@ -35,7 +35,7 @@ def read(root: Path = ROOT) -> Counts:
 
 
 def between(before: Counts, after: Counts) -> Counts:
-    """What each card carried between two looks."""
+    """Bytes that each card carried between two looks."""
     return {
         name: (after[name][0] - sent, after[name][1] - received)
         for name, (sent, received) in before.items()

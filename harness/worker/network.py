@@ -71,10 +71,10 @@ def nccl_meets_on(address: str, folder: Path) -> None:
 
 
 def nccl(version: str) -> str:
-    """What carries messages of NCCL, with the network that it says to use: ``nccl 2.21.5 over AWS Libfabric, cxi``."""
-    said: List[str] = []
+    """The carrier of NCCL's messages, with its network by its own words: ``nccl 2.21.5 over AWS Libfabric, cxi``."""
+    names: List[str] = []
     with suppress(KeyError, OSError):
         for line in Path(os.environ["NCCL_DEBUG_FILE"]).read_text(errors="replace").splitlines():
-            said += [name.strip() for match in NCCL_SAYS.finditer(line) for name in match.groups() if name]
-    over = f" over {', '.join(dict.fromkeys(said[::-1]))}" if said else ""  # the network is named after its provider
+            names += [name.strip() for match in NCCL_SAYS.finditer(line) for name in match.groups() if name]
+    over = f" over {', '.join(dict.fromkeys(names[::-1]))}" if names else ""  # the network is named after its provider
     return f"nccl {version}".strip() + over

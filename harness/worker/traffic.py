@@ -86,7 +86,7 @@ def known(counts: Iterable[Sequence[float]]) -> List[Tuple[int, int]]:
 
 
 def between(before: Look, after: Look) -> Optional[Traffic]:
-    """What was moved between two looks; what was closed in between is lost."""
+    """Bytes moved between two looks; those of a socket that was closed in between are lost."""
     if before.sockets is None or after.sockets is None:
         return None
     sent, received, addresses = 0, 0, set()

@@ -324,7 +324,7 @@ def steps_s(ways: str, links: str = "2.25") -> dict[int, float]:
 
 
 def device_s() -> float:
-    """How long the emulated device computes in a step."""
+    """Seconds that the emulated device computes in a step."""
     device = profile("p100").steps[MODEL]
     assert device.batch_size == BATCH
     return device.batch_size / device.img_per_s

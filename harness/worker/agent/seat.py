@@ -38,7 +38,7 @@ def _main() -> int:
     options.add_argument(
         "--promised", default="", metavar="NAMES", help="variables that every task has as the job does"
     )
-    options.add_argument("--cpus", type=int, default=0, help="of a node, 0 if nobody has said")
+    options.add_argument("--cpus", type=int, default=0, help="of a node, 0 if not known")
     options.add_argument("--ended", type=int)
     arguments = options.parse_args()
     run_dir, repeat_dir = arguments.run, folder_of(arguments.run, arguments.repeat)

@@ -86,7 +86,7 @@ def _main() -> int:
 
 
 def _broken_promise(hosts: Optional[Hosts], address: str, in_image: bool) -> str:
-    """How this task differs from the job that its site has set up, "" if it does not. An image may set paths of its own."""
+    """The difference of this task from the job that its site has set up, "" for none. An image may set paths of its own."""
     if hosts is None:
         return ""
     promised = hosts.promised or {}
