@@ -59,14 +59,21 @@ def test_a_python_that_cannot_be_started_fails_the_run_and_is_named(begin: Begin
     assert run.record["derived"] is None
 
 
-@pytest.mark.parametrize("backend", ["pytorch", pytest.param("parameter_server", marks=pytest.mark.slow)])
-def test_a_port_that_becomes_busy_after_planning_fails_the_run_and_is_named(begin: Begin, backend: str) -> None:
-    run = begin(backend, *FEW_STEPS)
+def test_a_port_that_becomes_busy_after_planning_fails_the_run_and_is_named(begin: Begin) -> None:
+    run = begin("pytorch", *FEW_STEPS)
     process = run.plan["processes"][-1]
     with socket.create_server((process["address"], process["port"])):
         run.end()
     message = f"{process['role']} rank {process['rank']} on {process['host']} failed: RuntimeError: cannot listen on "
     run.failed_saying(message + f"127.0.0.1:{process['port']}: Address already in use")
+
+
+@pytest.mark.slow
+def test_a_port_that_others_take_is_free_in_a_network_of_its_own(begin: Begin) -> None:
+    run = begin("parameter_server", *FEW_STEPS)
+    process = run.plan["processes"][-1]
+    with socket.create_server((process["address"], process["port"])):
+        assert run.end().code == 0, run.stderr
 
 
 def test_a_worker_started_alone_reports_its_error_and_ends(
