@@ -9,7 +9,7 @@ import pwd
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -70,12 +70,8 @@ def others() -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             owners.add(process.stat().st_uid)
-    return sorted(_names(uid for uid in owners - {os.getuid()} if uid >= USERS))
-
-
-def _names(numbers: Sequence[int] | Iterator[int]) -> Iterator[str]:
-    for number in numbers:
+    names = set()
+    for uid in owners - {os.getuid()}:
         with suppress(KeyError):
-            entry = pwd.getpwuid(number)
-            if entry.pw_name != "nobody":
-                yield entry.pw_name
+            names.add(pwd.getpwuid(uid).pw_name if uid >= USERS else "nobody")
+    return sorted(names - {"nobody"})

@@ -62,7 +62,7 @@ def profile(name: str) -> str:
             "no Slurm answers here (`sinfo`): call this on the cluster's login node, or copy a profile, such as "
             "the one of `harness site path generic-slurm`"
         )
-    if not (partitions := described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)):
+    if not (partitions := _partitions()):
         raise InvalidInput("Slurm has no partition that is up and has nodes; see `sinfo`")
     plugins = _plugins()
     environment = templates(part("jobs"))
@@ -139,9 +139,14 @@ def gpus_of(resources: str) -> tuple[int, str]:
 def known() -> list[Described]:
     """The partitions of the Slurm that is here; none where there is none, or it is silent."""
     try:
-        return described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout) if shutil.which("sinfo") else []
+        return _partitions() if shutil.which("sinfo") else []
     except slurm.SlurmSilent:
         return []
+
+
+def _partitions() -> list[Described]:
+    """The partitions of the Slurm that is here. Raises SlurmSilent."""
+    return described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
 
 
 def asked_about(site: Site, options: Sequence[str] = ()) -> Site:

@@ -16,10 +16,8 @@ INTERFACE = "net/"
 
 
 class Carrying(Protocol):
-    """A rank with what its host's cards carried within the window, if it tells."""
+    """A rank with the bytes that its host's cards carried within the window, if it tells."""
 
-    @property
-    def host(self) -> str: ...
     @property
     def cards(self) -> Mapping[str, tuple[int, int]]: ...
 

@@ -121,9 +121,14 @@ class Resource(Frozen):
     name: SiteName
     options: tuple[Option, ...] = ()
 
+    @property
+    def asks_for_gpus(self) -> bool:
+        """Whether these options ask for a node's GPUs, by our name or by ReFrame's."""
+        return self.name in ("gpu", "_rfm_gpu")
+
     @model_validator(mode="after")
     def _can_be_filled_in(self) -> Self:
-        if self.name in ("gpu", "_rfm_gpu"):
+        if self.asks_for_gpus:
             try:
                 [option.format(num_gpus_per_node=1) for option in self.options]
             except (AttributeError, LookupError, ValueError):

@@ -94,8 +94,7 @@ class Site(Partition):
 
     def gpu_options(self, gpus_per_node: int) -> list[str]:
         """The scheduler options that ask for GPUs; none if the partition has no resource ``gpu``."""
-        asking = [resource for resource in self.resources if resource.name in ("gpu", "_rfm_gpu")]  # and ReFrame's name
-        options = [option for resource in asking for option in resource.options]
+        options = [option for resource in self.resources if resource.asks_for_gpus for option in resource.options]
         return [option.format(num_gpus_per_node=gpus_per_node) for option in options]
 
     @property

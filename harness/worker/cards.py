@@ -28,9 +28,8 @@ def read(root: Path = ROOT) -> Counts:
             if name.startswith("net/"):
                 sent -= HEADERS * _number(files[0].with_name("tx_packets"))
                 received -= HEADERS * _number(files[1].with_name("rx_packets"))
-            pair = (sent, received)
-            before = counts.get(name, (0, 0))  # of another port
-            counts[name] = (before[0] + pair[0], before[1] + pair[1])
+            sent_before, received_before = counts.get(name, (0, 0))  # of another port
+            counts[name] = (sent_before + sent, received_before + received)
     return counts
 
 

@@ -18,10 +18,8 @@ from typing import Any, List
 
 LAUNCHER = "HARNESS_LAUNCHER_PID"  # the variable that says who started a process of a run
 PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = (
-    36,
-    37,
-)  # processes whose parent has died become this process's children
+PR_SET_CHILD_SUBREAPER = 36  # processes whose parent has died become this process's children
+PR_GET_CHILD_SUBREAPER = 37
 
 
 def parser(*numbers: str) -> argparse.ArgumentParser:
