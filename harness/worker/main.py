@@ -10,11 +10,12 @@ import importlib.util
 import os
 import socket
 import sys
+import threading
 import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, NoReturn, Optional
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from harness.worker.process import Events, end_with_launcher, parser, remove_soc
 from harness.worker.steady import settled
 from harness.worker.trainer import Learner, Trainer
 from harness.worker.training import train
+
+LEAVE_S = 60.0  # MPICH 4.0.2 over UCX 1.13.1 (Debian 12's) does not return from one MPI_Finalize in ten on busy cores
 
 
 def run_process(run_dir: Path, repeat: int, index: int) -> int:
@@ -164,13 +167,27 @@ def _leave(job: Job, events: Events, joined: Any) -> None:
         facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
         events.emit("software", **machine.software(), **facts)
     joined.barrier()  # nobody leaves, and no server ends, while a worker still reads parameters
+    late = threading.Timer(LEAVE_S, _leave_late, [events])
+    late.daemon = True
+    late.start()
     joined.close()
+    late.cancel()
+
+
+def _leave_late(events: Events) -> None:
+    """End a process that has told all it measured, and that its library does not let go."""
+    print(f"harness: ended {LEAVE_S:.0f} s after its last barrier: its library's end (MPI_Finalize) has not returned")
+    events.emit("closed")
+    _end(0)
 
 
 def _main() -> None:
     arguments = parser("--index").parse_args()
     end_with_launcher()
-    code = run_process(arguments.run, arguments.repeat, arguments.index)
+    _end(run_process(arguments.run, arguments.repeat, arguments.index))
+
+
+def _end(code: int) -> NoReturn:
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

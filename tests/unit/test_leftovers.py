@@ -20,6 +20,17 @@ print("child", child.pid, flush=True)
 time.sleep(60)
 """
 
+# A trainer as MPICH 4.0.2 over UCX 1.13.1 made it: its end does not return.
+ENDLESS = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from harness.worker import main
+main.LEAVE_S = 0.2
+joined = SimpleNamespace(barrier=lambda: None, close=lambda: time.sleep(60))
+main._leave(SimpleNamespace(rank=1), main.Events(Path(sys.argv[1])), joined)
+"""
+
 
 def begun(folder: Path, program: str) -> subprocess.Popen[str]:
     launch = [
@@ -100,3 +111,11 @@ def test_shared_memory_of_mpich_goes_once_nobody_maps_it(tmp_path: Path, monkeyp
         local.remove_segments()
         holder.kill()
     assert {segment for segment in (dead, young, mapped, others) if segment.exists()} == {young, mapped, others}
+
+
+def test_a_process_whose_library_does_not_end_ends_with_all_it_measured(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", ENDLESS, tmp_path / "events"], capture_output=True, text=True, timeout=30
+    )
+    assert (run.returncode, run.stderr) == (0, "") and "(MPI_Finalize) has not returned" in run.stdout
+    assert '"event": "closed"' in (tmp_path / "events").read_text()
