@@ -14,6 +14,7 @@ from harness.launch.script import WORKER, scheduler_option, slurm_time
 from harness.running.prepare import Place
 from harness.running.request import jobs_of
 from harness.running.run import Run
+from harness.worker.agent.seat import address_of
 from harness.worker.agent.seating import Hosts, host_file, seated
 from tests.conftest import Clock, shell_program
 from tests.parity.conftest import WAYS
@@ -220,3 +221,9 @@ def test_time_limits_are_rounded_up_to_minutes() -> None:
         "0-01:30:00",
         "1-01:00:00",
     ]
+
+
+@pytest.mark.parametrize("name", ["::1", "no-such-node.invalid"])
+def test_a_node_without_an_ipv4_address_is_refused_in_plain_words(wording: Wording, name: str) -> None:
+    with wording(name).raises(SystemExit):
+        address_of(name)

@@ -125,21 +125,29 @@ def _addresses(names: List[str], pattern: str) -> List[str]:
     """The IPv4 address of every node as the others see it. A name may mean 127.0.1.1 to its host; then Slurm is asked."""
     addresses: List[str] = []
     for name in names:
-        wanted = pattern.replace("{host}", name)
-        try:
-            address = socket.gethostbyname(wanted)
-        except OSError as error:
-            raise SystemExit(
-                f"the address of {wanted} is not known here: {error} (see extras.address of the site)"
-            ) from None
+        address = address_of(pattern.replace("{host}", name))
         if address.startswith("127.") and len(names) > 1:
             shown = _answer("scontrol", "show", "node", "-o", name)
             known = [word.partition("=")[2] for word in shown if word.startswith("NodeAddr=")]
-            address = socket.gethostbyname(known[0]) if known else address
+            address = address_of(known[0]) if known else address
             if address.startswith("127."):
                 raise SystemExit(f"{name} is known here only as {address} (see extras.address of the site)")
         addresses.append(address)
     return addresses
+
+
+def address_of(name: str) -> str:
+    """The IPv4 address of a host, as this host sees it. Raises SystemExit where there is none."""
+    try:
+        return socket.gethostbyname(name)
+    except OSError as error:
+        with suppress(OSError):
+            (*_, (address, *_)), *_ = socket.getaddrinfo(name, None, socket.AF_INET6)
+            raise SystemExit(
+                f"{name} has only IPv6 addresses ({address}), and the backends need IPv4: give the names of these "
+                "nodes on a network with IPv4 by extras.address of the site"
+            ) from None
+        raise SystemExit(f"the address of {name} is not known here: {error} (see extras.address of the site)") from None
 
 
 def _answer(*command: str, check: bool = True) -> List[str]:
