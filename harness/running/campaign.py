@@ -68,7 +68,7 @@ class PointStatus:
         """
         self.run, self.repeats, self.reason = status.run, status.done, ""
         self.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(status.run.folder))
-        if status.problem:
+        if status.state == "unreadable":
             self.state, self.reason, self.run = "failed", status.problem, None
             return
         if status.record:

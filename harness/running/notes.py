@@ -46,7 +46,8 @@ class Notes(BaseModel):
 class Submission(Notes):
     """Which jobs measure which repeats of a run: (job id, repeats), in the order of submission.
 
-    ``record`` is what the run's record is called, and ``tag`` is the run's.
+    ``record`` is what the run's record is called, and ``tag`` is the run's. ``fate`` says that Slurm may have a job of
+    which nobody knows the id.
     """
 
     file_name = SUBMISSION
@@ -56,6 +57,7 @@ class Submission(Notes):
     record: str
     tag: str
     jobs: list[tuple[str, list[int]]] = []
+    fate: str = ""
 
 
 def submitted_repeats(folder: Path) -> dict[int, str]:

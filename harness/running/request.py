@@ -252,21 +252,30 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
         raise RunFailed(f"cannot write {error.filename or job.folder}: {error.strerror}") from None
     if not submitting:
         return path, ""
-    number = slurm.submit(path, lane)
+    repeats: dict[Path, list[int]] = defaultdict(list)
+    for step in job.steps:
+        repeats[Path(step.run_dir)].append(step.repeat)
     try:
-        repeats: dict[Path, list[int]] = defaultdict(list)
-        for step in job.steps:
-            repeats[Path(step.run_dir)].append(step.repeat)
+        number = slurm.submit(path, lane)
+    except slurm.FateUnknown as error:
+        for folder in repeats:
+            _noted(folder, fate=str(error))
+        raise
+    try:
         for folder, own in repeats.items():
-            submission = Submission.read(folder)
-            assert submission
-            submission.jobs.append((number, own))
-            submission.write(folder)
+            _noted(folder, (number, own))
     except BaseException:  # nobody would find a job that is noted nowhere
         with suppress(SlurmSilent):
             slurm.cancel([number])
         raise
     return path, number
+
+
+def _noted(folder: Path, *jobs: tuple[str, list[int]], fate: str = "") -> None:
+    submission = Submission.read(folder)
+    assert submission
+    submission.jobs, submission.fate = [*submission.jobs, *jobs], fate
+    submission.write(folder)
 
 
 def send(runs: Sequence[Run], options: JobOptions, submitting: bool = True) -> list[tuple[Path, str]]:

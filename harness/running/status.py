@@ -23,8 +23,8 @@ from harness.running.run import Run
 from harness.worker.agent.seating import PLAN, SPEC, SUBMISSION
 
 # "unfinished": whoever carried it out, without a batch system, was killed before there was a record. "unreadable": it has a
-# record that cannot be read, or believed.
-RunState = Literal["recorded", "unreadable", "not submitted", "queued", "running", "ended", "unfinished"]
+# record that cannot be read, or believed. "unknown": Slurm may have its job.
+RunState = Literal["recorded", "unreadable", "not submitted", "unknown", "queued", "running", "ended", "unfinished"]
 
 
 def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:
@@ -79,7 +79,7 @@ def reopen(folder: Path) -> Run:
 class RunStatus:
     """How far a run is. ``jobs`` are the states of its jobs, ``done`` counts the kind's units that have ended.
 
-    ``problem`` says why a record is unreadable.
+    ``problem`` says why a record is unreadable, or what is not known of its job.
     """
 
     run: Run
@@ -123,6 +123,9 @@ def _open(run: Run, jobs: Sequence[JobState]) -> RunStatus:
     if not run.submitted:
         return RunStatus(run, "running" if is_at_work(run.folder) else "unfinished", run.done())
     running, queued = any(job.running for job in jobs), any(job.queued for job in jobs)
+    submission = None if jobs else Submission.read(run.folder)
+    if submission and submission.fate:
+        return RunStatus(run, "unknown", run.done(), problem=submission.fate)
     state: RunState = "running" if running else "queued" if queued else "ended" if jobs else "not submitted"
     return RunStatus(run, state, run.done(), tuple(jobs))
 
