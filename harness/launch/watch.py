@@ -162,7 +162,9 @@ def exit_failure(watch: Watch, exits: Mapping[int, int]) -> RunFailed:
             return failure(watch, watch.followed[index], f"was killed by {signal_name(-code)}")
     if reported := watch.first_error():
         error = reported.events["error"]
-        return failure(watch, reported, f"failed: {error['type']}: {error['message']}")
+        alone = len(failed) == 1 and reported.phase == "started" and "closed by peer" in error["message"]
+        hint = "; no other rank had ended, so a process of somebody else may have taken its place (docs/safety.md)"
+        return failure(watch, reported, f"failed: {error['type']}: {error['message']}{hint * alone}")
     index, code = next(iter(failed.items()))
     return failure(watch, watch.followed[index], f"exited with code {code}")
 
