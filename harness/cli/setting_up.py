@@ -54,25 +54,26 @@ def site_init(name: str) -> None:
             path.unlink()
             raise InvalidInput(f"what Slurm says makes no profile: {wrong[0].field}: {wrong[0].message}")
     click.echo(f"wrote {path}")
-    click.get_current_context().invoke(site_check, names=(str(path),), offline=False, as_json=False)
+    click.get_current_context().invoke(site_check, names=(str(path),), offline=False, opening=False, as_json=False)
 
 
 @site.command("check", short_help="Check site profiles, and whether Slurm would take a job")
 @click.argument("names", nargs=-1, metavar="[NAME|FILE]...", shell_complete=completing(sites.names))
 @click.option("--offline", is_flag=True, help="do not ask Slurm")
+@click.option("--open", "opening", is_flag=True, help="open the images of environments, each in a job on one node")
 @AS_JSON
-def site_check(names: tuple[str, ...], offline: bool, as_json: bool) -> None:
+def site_check(names: tuple[str, ...], offline: bool, opening: bool, as_json: bool) -> None:
     """Check site files, all of them unless told which, and ask Slurm whether it would take a run's job.
 
     A partition is ok if `harness run` there would be taken, and valid if that cannot be tried from here. Slurm is asked
-    with `sbatch --test-only`: nothing is submitted.
+    with `sbatch --test-only`: nothing is submitted, but for images with --open.
     """
     from harness.running.trial import trials
 
     count, reports = 0, []
     for file in sites.checked_files(names):
         wrong = sites.mistakes(file)
-        tried = [] if wrong else trials(file, offline, named=bool(names))
+        tried = [] if wrong else trials(file, offline, bool(names), opening)
         problems = [*wrong, *(mistake for trial in tried for mistake in trial.mistakes)]
         count += len(problems)
         results = [{"name": trial.site, "ok": trial.agreed, "remark": trial.remark} for trial in tried]

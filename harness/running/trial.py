@@ -1,4 +1,7 @@
-"""A site profile on trial: whether a run there would be taken, by this program and by Slurm. Nothing is submitted."""
+"""A site profile on trial: whether a run there would be taken, by this program and by Slurm.
+
+Nothing is submitted unless images are to be opened.
+"""
 
 import re
 import shutil
@@ -8,14 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.core.spec import RunSpec
-from harness.errors import HarnessError, InvalidInput
+from harness.core.subject import Subject
+from harness.errors import HarnessError, InvalidInput, RunFailed
 from harness.launch import containers, slurm
 from harness.running.prepare import Place
-from harness.running.request import jobs_of
+from harness.running.request import carry_out, jobs_of
 from harness.sites import config
 from harness.sites.file import Mistake, Partition, SiteEnvironment, SiteFile, SystemEntry
 from harness.sites.site import merged
 
+OPENING_S = 1800  # to fetch and unpack an image of 10 GB, too
 NO_ENVIRONMENT: list[SiteEnvironment | None] = [None]
 
 
@@ -29,16 +34,27 @@ class Trial:
     mistakes: tuple[Mistake, ...] = ()
 
 
-def trials(file: SiteFile, offline: bool, named: bool) -> list[Trial]:
-    """Try every partition of ``file``. A file that was not ``named`` is tried on its own hosts only."""
+def trials(file: SiteFile, offline: bool, named: bool, opening: bool = False) -> list[Trial]:
+    """Try every partition of ``file``. A file that was not ``named`` is tried on its own hosts only.
+
+    With ``opening`` the images of its environments are opened, each by a command on one node.
+    """
     return [
-        _trial(file, f"systems[{s}].partitions[{p}]", system, partition, offline, named)
+        _trial(file, f"systems[{s}].partitions[{p}]", system, partition, offline, named, opening)
         for s, system in enumerate(file.systems)
         for p, partition in enumerate(system.partitions)
     ]
 
 
-def _trial(file: SiteFile, field: str, system: SystemEntry, partition: Partition, offline: bool, named: bool) -> Trial:
+def _trial(
+    file: SiteFile,
+    field: str,
+    system: SystemEntry,
+    partition: Partition,
+    offline: bool,
+    named: bool,
+    opening: bool,
+) -> Trial:
     name = f"{system.name}:{partition.name}"
     queued = partition.launcher == "srun"
     if reason := _not_tried(system, partition, offline, named):
@@ -55,8 +71,26 @@ def _trial(file: SiteFile, field: str, system: SystemEntry, partition: Partition
     if plugins and not complaint and partition.extras.mpi not in re.findall(r"\w+", plugins):
         reason = f"srun has no MPI plugin '{partition.extras.mpi}': {plugins}"
         mistakes.add(Mistake(str(file.path), f"{field}.extras.mpi", reason))
-    remark = "Slurm takes its jobs" if queued and not mistakes else ""
-    return Trial(name, not mistakes, remark, tuple(sorted(mistakes, key=str)))
+    remarks = ["Slurm takes its jobs"] if queued else []
+    if images := [each for each in map(environments.get, partition.environs) if each and each.extras.container]:
+        if opening and not mistakes:
+            mistakes = set(filter(None, (_unopened(file, field, system, partition, each) for each in images)))
+        names = ", ".join(each.name for each in images)
+        remarks.append(f"{'opened' if opening else 'not opened, see --open:'} the images of {names}")
+    return Trial(name, not mistakes, "; ".join(remarks) * (not mistakes), tuple(sorted(mistakes, key=str)))
+
+
+def _unopened(
+    file: SiteFile, field: str, system: SystemEntry, partition: Partition, environment: SiteEnvironment
+) -> Mistake | None:
+    """The reason why a command on one node does not run in the image of an environment."""
+    site = merged(file.path, system, partition, environment)
+    try:
+        place = Place(site, account=config.read().account if site.queued else None)
+        carry_out(Subject(command=("true",)).specs({"timeout_s": OPENING_S}), place).check()
+    except (InvalidInput, RunFailed) as error:
+        return Mistake(str(file.path), f"{field}.environs", f"cannot open the image of {environment.name}: {error}")
+    return None
 
 
 def _closed(file: SiteFile, field: str, partition: Partition, environments: Iterable[SiteEnvironment]) -> set[Mistake]:
