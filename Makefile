@@ -24,7 +24,7 @@ ONE_BY_ONE   := $(VENV)/bin/python -m pytest
 # Where it is set every process compiles all that it imports anew: seven seconds of each that runs tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run compare test test-slow test-clock test-all lint format environments quick-environments environment-caffe2 python3.9 cluster cluster-packages mpi-packages cluster-down browser-packages gpu-check gpu-wheels clean
+.PHONY: help run compare test test-slow test-clock test-all lint format docs environments quick-environments environment-caffe2 python3.9 cluster cluster-packages mpi-packages cluster-down browser-packages gpu-check gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -66,6 +66,12 @@ lint: $(VENV)/installed  ## ruff, mypy, and the directions of imports
 format: $(VENV)/installed  ## let ruff lay out the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+docs: $(VENV)/installed  ## build the documentation as a site that can be searched, in build/site; links are checked
+	@mkdir -p build/pages
+	@for each in README.md CONTRIBUTING.md docs harness results benchmarks cluster examples studies; do ln -sfn ../../$$each build/pages/$$each; done
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "wrote build/site/index.html"
 
 environments: quick-environments environment-mpi4py environment-jax  ## build the backends' environments
 	@$(MAKE) --no-print-directory environment-horovod

@@ -133,7 +133,7 @@ def referring_wheel(folder: Path) -> Path:
     info, wheel = "harness_bench-0.1.0.dist-info", folder / "harness_bench-0.1.0-py3-none-any.whl"
     files = {
         "harness_bench.pth": f"{ROOT}\n{sysconfig.get_path('purelib')}\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: harness-bench\nVersion: 0.1.0\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: hpc-harness\nVersion: 0.1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": "[console_scripts]\nharness = harness.cli:main\n",
     }

@@ -126,4 +126,4 @@ def test_its_environment_is_built_like_every_other(harness: Harness, installed: 
     done = harness(*[word for word in RUN if word not in ("--env", sys.executable)], "--json", **cache)
     assert done.code == 0, done.stderr
     packages = set(done.json["software"]["packages"])
-    assert "numpy" in packages and "harness-bench" not in packages
+    assert "numpy" in packages and "hpc-harness" not in packages
