@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Callable, Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
 
 BYTES_PER_ELEMENT = 4  # parameters and gradients are float32 in every backend
 Images = TypeVar("Images")  # a framework's batch of images
@@ -217,20 +217,10 @@ class ModelSpecification:
 class Layers(Generic[Images]):
     """Applies layers to images, in creation order. A subclass says how one framework computes a single layer."""
 
-    def convolution(self, x: Images, layer: Convolution) -> Images:
-        """Convolution, batch norm or bias and, if the layer has one, ReLU."""
-        raise NotImplementedError
-
-    def pool(self, x: Images, layer: Pool) -> Images:
-        raise NotImplementedError
-
-    def concatenate(self, branches: Sequence[Images]) -> Images:
-        """Images of one size, along the channels."""
-        raise NotImplementedError
-
-    def add(self, path: Images, shortcut: Images) -> Images:
-        """The sum of images of equal shapes, then ReLU."""
-        raise NotImplementedError
+    convolution: Callable[[Images, Convolution], Images]  # and batch norm or bias and, if the layer has one, ReLU
+    pool: Callable[[Images, Pool], Images]
+    concatenate: Callable[[Sequence[Images]], Images]  # images of one size, along the channels
+    add: Callable[[Images, Images], Images]  # (path, shortcut): the sum of images of equal shapes, then ReLU
 
     def residual(self, x: Images, layer: Residual) -> Images:
         """The shortcut first, as tf_cnn_benchmarks makes it."""

@@ -42,7 +42,7 @@ class TorchModel(nn.Module, Layers[torch.Tensor]):
                 parent.add_module(folder, getattr(parent, folder, None) or nn.Module())
                 parent = parent.get_submodule(folder)
             parent.add_module(last, ConvolutionUnit(layer, specification.norm))
-        self.dense = Head(specification)
+        self.dense = Head(specification.features, specification.num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.dense(self.sequence(images, self._layers))
@@ -98,9 +98,6 @@ class ConvolutionUnit(nn.Module):
 
 class Head(nn.Linear):
     """The mean over all pixels and a dense layer: [N, features, H, W] -> float32 logits [N, classes]."""
-
-    def __init__(self, specification: ModelSpecification):
-        super().__init__(specification.features, specification.num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 also where autocast computed the dense layer in less."""

@@ -4,8 +4,6 @@ It has the fourth convolution of that benchmark, with 384 outputs in place of 25
 first dense layer, 151 of 247 MB, is a convolution over all 6×6 pixels that are left of an image of 227, as in ``vgg16``.
 """
 
-from __future__ import annotations
-
 from harness.models.layers import Convolution, ModelSpecification, Pool
 
 HALVE = Pool("max", size=3, stride=2, padded=False)

@@ -5,8 +5,6 @@ in TensorFlow (NERSC/hep_cnn_benchmark on GitHub). Not all is as published: ther
 place, and class 0 is the background, so that two kinds of events make three classes.
 """
 
-from __future__ import annotations
-
 from harness.models.layers import HALVE, Convolution, ModelSpecification
 
 WIDTH = 128

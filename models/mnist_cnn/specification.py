@@ -8,8 +8,6 @@ same arithmetic and gives its kernel one canonical layout. Of larger images it l
 classified.
 """
 
-from __future__ import annotations
-
 from harness.models.layers import HALVE, Convolution, ModelSpecification
 
 SPECIFICATION = ModelSpecification(

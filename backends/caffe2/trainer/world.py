@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Callable, List, Sequence
 
 import numpy as np
 from caffe2.python import core, dyndep, workspace
@@ -38,6 +38,8 @@ class RankWorld:
     """
 
     at_once: int
+    adapt_operator: Callable[[Any, Any], None]  # (net, operator): make one collective operator that of this world
+    close: Callable[[], None]
 
     def __init__(self, job: Job, transport: str, store: Any = None, interface: str = "", **details: Any) -> None:
         self.transport, self.details = transport, details
@@ -55,12 +57,6 @@ class RankWorld:
         """Make the collective operators of ``net``, built for Gloo, those of this world, on arrays in host memory."""
         for operator in [operator for operator in net.Proto().op if operator.engine == "GLOO"]:
             self.adapt_operator(net, operator)
-
-    def adapt_operator(self, net: Any, operator: Any) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
 
 
 class AllreduceNet:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.backends.parameter_server.trainer.cluster import assign, device, new_variable, on_server, open_session
-from harness.worker.arithmetic import OfTensorFlow
+from harness.worker.arithmetic import of_tensorflow
 from harness.worker.fabric import Fabric
 from harness.worker.job import Job
 
@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 class Programs(Fabric):
     """A worker or a server, which runs programs of its own in one session. Of a server ``rank`` is its number."""
 
-    arithmetic = OfTensorFlow()
+    arithmetic = of_tensorflow()
 
     def __init__(self, job: Job, server: Any) -> None:
         self._job, self.rank, self.size, self.servers = job, job.rank, job.world_size, len(job.processes("ps"))

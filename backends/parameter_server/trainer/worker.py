@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,13 +32,10 @@ class ServerTrainer(DeviceTrainer):
     averages of its batch norms.
     """
 
-    def parameters(self) -> List[Tensors]:
-        """What each device computes with, by name: whole tensors, each read once per step. Added to the graph."""
-        raise NotImplementedError
-
-    def exchange(self, gradients: Tensors) -> Any:
-        """The operation that ends when this worker may start its next step. ``gradients``: the sum of its devices'."""
-        raise NotImplementedError
+    # Adds to the graph the tensors that each device computes with, by name: whole ones, each read once per step.
+    parameters: Callable[[], List[Tensors]]
+    # From the sum of its devices' gradients, the operation that ends when this worker may start its next step.
+    exchange: Callable[[Tensors], Any]
 
     def setup(self) -> None:
         """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""

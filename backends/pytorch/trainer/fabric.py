@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.worker.arithmetic import OfTorch
+from harness.worker.arithmetic import of_torch
 from harness.worker.fabric import Fabric
 from harness.worker.frameworks.torch import CudaMarks, carrier, join
 from harness.worker.job import Job
@@ -16,7 +16,7 @@ from harness.worker.mpi import Mpi
 class Distributed(Fabric):
     """torch.distributed's default group."""
 
-    arithmetic = OfTorch()
+    arithmetic = of_torch()
 
     def __init__(self, job: Job) -> None:
         self.cuda = job.spec["device"] == "cuda"
@@ -71,7 +71,7 @@ class Distributed(Fabric):
 class TorchMpi(Mpi):
     """MPI's world, with the memory of tensors: what the hook hands to MPI is that, too."""
 
-    arithmetic = OfTorch()
+    arithmetic = of_torch()
 
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.spec["threads"])

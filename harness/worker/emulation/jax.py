@@ -47,5 +47,4 @@ def _layer(stream: Stream, unit: TimedUnit, first: bool) -> Callable[..., jax.Ar
 
     layer = jax.custom_vjp(lambda passed, weights: forward(passed, weights)[0])
     layer.defvjp(forward, backward)
-    made: Callable[..., jax.Array] = layer
-    return made
+    return layer

@@ -55,5 +55,4 @@ def _layer(stream: Stream, unit: TimedUnit, factor: Any, after: Sequence[Any]) -
 
         return wait(passed, ready, unit.forward_s), gradient
 
-    made: Callable[..., Any] = tf.custom_gradient(layer)
-    return made
+    return tf.custom_gradient(layer)

@@ -130,8 +130,7 @@ class Caffe2Trainer(DeviceTrainer):
         workspace.FeedBlob(VALIDATION, images, IDEEP)
         with plain_errors():
             workspace.RunNet(self._inference)
-        logits: np.ndarray = workspace.FetchBlob(self._classes)
-        return logits
+        return workspace.FetchBlob(self._classes)
 
     def _logits(self, net: Any, images: Any, training: bool) -> Any:
         """The blob of the logits that are added to ``net``, in the current name scope. The model's blobs are in its own."""

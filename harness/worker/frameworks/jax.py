@@ -93,8 +93,7 @@ class JaxTrainer(DeviceTrainer):
         self._rate = self._put(np.array(rate, np.float32), self._same)
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        summed: List[float] = on_this(self._add(self._put(np.array([numbers], np.float32), self._own)))[0].tolist()
-        return summed
+        return on_this(self._add(self._put(np.array([numbers], np.float32), self._own)))[0].tolist()
 
     def evaluate(self) -> Evaluation:
         held = {name: array.addressable_data(0) for name, array in self._held.items()}

@@ -59,10 +59,7 @@ def logits(
             for name, tensor in tensors.items()
         }
     build = definition(job, "tensorflow")
-    outputs, new_statistics = build(
-        images, tensors.__getitem__, statistics, data_format=job.data_format, training=training
-    )
-    return outputs, new_statistics
+    return build(images, tensors.__getitem__, statistics, data_format=job.data_format, training=training)
 
 
 def descend(sgd: Sgd, name: str, variable: Any, gradient: Any, rate: Any, speed: Any = None) -> Any:

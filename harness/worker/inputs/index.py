@@ -99,8 +99,7 @@ class ShardIndex:
         """Where in its shard each image's data begin, int64 [images]."""
         begins = np.cumsum(self.lengths + tfrecord.OVERHEAD) - (self.lengths + tfrecord.OVERHEAD)
         starts = np.append(begins, 0)[self.firsts[:-1]]  # an empty shard at the end has no first record
-        offsets: np.ndarray = begins - np.repeat(starts, self.counts) + tfrecord.HEADER.size
-        return offsets
+        return begins - np.repeat(starts, self.counts) + tfrecord.HEADER.size
 
     @property
     def places(self) -> Dict[str, np.ndarray]:

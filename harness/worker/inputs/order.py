@@ -40,8 +40,7 @@ def uniform(*names: Union[int, np.ndarray]) -> np.ndarray:
         for shift, factor in _MIX:
             state = (state ^ state >> shift) * factor
         state = state ^ state >> _LAST
-    numbers: np.ndarray = (state >> _TO_53_BITS) * 2.0**-53
-    return numbers
+    return (state >> _TO_53_BITS) * 2.0**-53
 
 
 def check_world(count: int, world: int) -> None:
@@ -54,8 +53,7 @@ def images_of(pieces: np.ndarray) -> np.ndarray:
     """The numbers of the images in pieces [k, 2], one piece after the other."""
     lengths = pieces[:, 1] - pieces[:, 0]
     before = np.cumsum(lengths) - lengths
-    images: np.ndarray = np.arange(lengths.sum()) + np.repeat(pieces[:, 0] - before, lengths)
-    return images
+    return np.arange(lengths.sum()) + np.repeat(pieces[:, 0] - before, lengths)
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class ReadingOrder:
         lengths = row[:, 1] - row[:, 0]
         ends = np.cumsum(lengths)
         before, behind = np.maximum(begin - (ends - lengths), 0), np.maximum(ends - end, 0)
-        pieces: np.ndarray = row + np.stack([before, -behind], 1)
+        pieces = row + np.stack([before, -behind], 1)
         return pieces[pieces[:, 0] < pieces[:, 1]]
 
     def groups(self) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:

@@ -34,8 +34,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def as_written(function: Function) -> Function:
     """Not translated by AutoGraph, which would leave a file for each function in the temporary folder."""
-    written: Function = tf.autograph.experimental.do_not_convert(function)
-    return written
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def batches(reading: ReadingOrder) -> tf.data.Dataset:
