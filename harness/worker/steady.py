@@ -51,9 +51,8 @@ def drift(durations_s: Sequence[float]) -> Tuple[float, float]:
     blocks = [fmean(durations_s[begin:end]) for begin, end in zip(ends, ends[1:])]
     pairs = [(later - earlier, blocks[later] - blocks[earlier]) for earlier, later in combinations(range(count), 2)]
     slope = median(rise / apart for apart, rise in pairs)
-    surplus = abs(
-        sum((rise > 0) - (rise < 0) for _, rise in pairs)
-    )  # of pairs that rise over those that fall, or reverse
+    # Of pairs that rise over those that fall, or reverse.
+    surplus = abs(sum((rise > 0) - (rise < 0) for _, rise in pairs))
     deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     p = math.erfc(max(surplus - 1, 0) / deviation / math.sqrt(2))
     at_once = median(blocks[count // 2 :]) - median(blocks[: count // 2])

@@ -243,7 +243,7 @@ class World:
     def bodies(self, name: str, size: int, steps: int) -> tuple[list[Any], list[str]]:
         """Every rank's body after so many steps, and its problem."""
         for server in range(self.servers):
-            for loop in kernels.reducer(name)(Member(self, server), size, seed=1).loops():
+            for loop in kernels.reducer(name)(Member(self, server), size, seed=1):
                 Thread(target=self._served, args=(loop,), daemon=True).start()
         with ThreadPoolExecutor(self.ranks) as pool:
             bodies = list(pool.map(lambda rank: self._stepped(name, size, steps, rank), range(self.ranks)))

@@ -1,4 +1,4 @@
-"""What carries the gradients of TensorFlow's collectives, by itself: a replica context's operations."""
+"""The operations of TensorFlow's collectives without a training: those of a replica context."""
 
 from __future__ import annotations
 

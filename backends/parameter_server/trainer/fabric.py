@@ -1,4 +1,4 @@
-"""What carries gradients to TensorFlow's parameter servers, by itself: variables and queues on servers, over gRPC."""
+"""The operations of TensorFlow's parameter servers without a training: variables and queues on servers, over gRPC."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Servers(Programs):
         self._gate.leave(self._session)
 
     def _variables(self, parts: Parts) -> Tuple[List[Any], List[Any]]:
-        """For each part a variable here, and one on its server."""
+        """A variable here for each part, and one on its server."""
         count = sum(len(part) for part in parts)
         with tf.device(host(self._job)):
             mine = [new_variable(f"mine_{count}_{ps}", part.shape) for ps, part in enumerate(parts)]
@@ -74,7 +74,7 @@ class Servers(Programs):
         return mine, held
 
     def _hold(self, session: Any, held: List[Any], parts: Parts) -> None:
-        """The servers hold these parts, for all workers."""
+        """Have the servers hold these parts, for all workers."""
         if self.rank == 0:
             assign(session, zip(held, parts))
         self.barrier()
@@ -82,11 +82,11 @@ class Servers(Programs):
 
 def serve(job: Job, ready: Callable[[], None]) -> None:
     """Be a parameter server, with the reducers of a kernel that has some. Those go on until the process ends."""
-    server, wanted, loops = start_server(job), job.kernel, []
-    if reducer := kernels.reducer(wanted["name"]):
-        programs, kernel = Programs(job, server), kernels.specification(wanted["name"])
-        for size in kernel.sizes(wanted["sizes"], job.world_size):
-            loops += reducer(programs, size, job.spec["seed"]).loops()
+    server, name, loops = start_server(job), job.kernel["name"], []
+    if reducer := kernels.reducer(name):
+        programs = Programs(job, server)
+        for size in kernels.specification(name).sizes(job.kernel["sizes"], job.world_size):
+            loops += reducer(programs, size, job.spec["seed"])
     pool = ThreadPoolExecutor(1 + len(loops))
     serving = [pool.submit(cluster.serve, job, ready, server), *(pool.submit(_repeat, loop) for loop in loops)]
     for ended in wait(serving, return_when=FIRST_COMPLETED).done:

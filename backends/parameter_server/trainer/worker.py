@@ -1,7 +1,7 @@
 """One worker of a backend with parameter servers: a graph, a session with all servers, and the devices of its node.
 
-Between-graph replication on TensorFlow's graph-mode runtime. A backend says what the devices compute with, and what becomes
-of the gradients.
+Between-graph replication on TensorFlow's graph-mode runtime. A backend defines the parameters of the devices and the
+exchange of the gradients.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ class ServerTrainer(DeviceTrainer):
         return {**self._session.run(self._saved), **self.statistics()}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """A worker writes what is its own, worker 0 also what is on the servers."""
-        own = [
+        """A worker writes its own variables, worker 0 also those on the servers."""
+        local = [
             (variable, values[name])
             for of_device in (*self._statistics, *self._copies)
             for name, variable in of_device.items()
             if name in values
         ]
-        assign(self._session, own + (self._pieces.shares(values) if self._job.rank == 0 else []))
+        assign(self._session, local + (self._pieces.shares(values) if self._job.rank == 0 else []))
 
     def state(self) -> State:
         held, copies, updates = self._session.run([self._saved, self._read_copies, self._updates])

@@ -1,4 +1,4 @@
-"""What carries PyTorch's gradients, by itself: torch.distributed's operations over Gloo or NCCL, MPI's through mpi4py."""
+"""PyTorch's operations without a training: torch.distributed's over Gloo or NCCL, MPI's through mpi4py."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Distributed(Fabric):
 
 
 class TorchMpi(Mpi):
-    """MPI's world, with the memory of tensors: what the hook hands to MPI is that, too."""
+    """MPI's world, with the memory of tensors, which the hook hands to MPI, too."""
 
     arithmetic = of_torch()
 

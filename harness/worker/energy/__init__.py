@@ -95,7 +95,5 @@ def _gpus(workers: Sequence[Mapping[str, Any]]) -> List[str]:
 def _value(counter: Counter) -> Union[float, str]:
     try:
         return counter.read()
-    except OSError as error:
-        return error.strerror or str(error)
-    except ValueError as error:
-        return str(error)
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)

@@ -150,21 +150,20 @@ class TensorFlowTrainer(DeviceTrainer):
         self._infer = tf.function(self._logits, autograph=False)
 
     def loss_on_tape(self, *batch: Any) -> Tuple[Any, Any, List[Any]]:
-        """``loss``, a gradient tape that has recorded it, and the trained variables, in creation order."""
-        variables = list(self._tensors.values())
+        """The loss of ``batch``, or of the resident one, its gradient tape, and the trained variables in creation order.
+
+        Called in a traced function.
+        """
+        variables, statistics = list(self._tensors.values()), self._statistics
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            loss = self.loss(*batch)
-        return loss, tape, variables
-
-    def loss(self, *batch: Any) -> Any:
-        """The loss of ``batch``, or of the resident one. To be called in a traced function."""
-        images, labels = batch or [held.read_value() for held in self._resident]
-        statistics = self._statistics
-        mean, new = loss(self._job, images, labels, reads(self._tensors), lambda name: statistics[name].read_value())
-        for name, value in new.items():
-            statistics[name].assign(value, read_value=False)
-        return mean
+            images, labels = batch or [held.read_value() for held in self._resident]
+            mean, new = loss(
+                self._job, images, labels, reads(self._tensors), lambda name: statistics[name].read_value()
+            )
+            for name, value in new.items():
+                statistics[name].assign(value, read_value=False)
+        return mean, tape, variables
 
     def apply(self, gradients: Sequence[Any]) -> None:
         """One step of SGD with the gradients of all variables, in creation order."""

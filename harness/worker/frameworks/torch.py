@@ -25,6 +25,8 @@ from harness.worker.job import Job
 from harness.worker.network import interface_of, listen, nccl, nccl_meets_on
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
 
+Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
+
 
 def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
     """Make the default process group of these processes of the plan, of which this is one. Returns its interface's name."""
@@ -47,9 +49,6 @@ def carrier(interface: str) -> str:
     if backend == "nccl":
         return nccl(".".join(str(part) for part in torch.cuda.nccl.version()))
     return f"{backend} on {interface}"
-
-
-Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
 
 
 MIXED = {"amp": torch.bfloat16, "fp16": torch.float16}  # by precision, what autocast computes in
