@@ -1,4 +1,4 @@
-"""What a model is, without a framework: layers as plain data, the tensors that follow from them, and what they compute.
+"""A model without a framework: layers as plain data, the tensors that follow from them, and their multiply-adds.
 
 A model is a sequence of layers. Its tensors follow from them, its definition in every framework too: a subclass of
 ``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``jax_layers``, ``caffe2_layers``). The parity tests hold them
@@ -45,7 +45,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class BatchNorm:
-    """How every batch norm of a model behaves: ``moving = decay * moving + (1 - decay) * batch``."""
+    """The behaviour of every batch norm of a model: ``moving = decay * moving + (1 - decay) * batch``."""
 
     decay: float
     epsilon: float
@@ -165,7 +165,7 @@ class ModelSpecification:
 
     @cached_property
     def tensors(self) -> Tuple[Tensor, ...]:
-        """What is trained, in creation order."""
+        """The trained tensors, in creation order."""
         if self.scale == 1:
             return self.whole_tensors
         elements = [max(1, round(tensor.elements * self.scale)) for tensor in self.whole_tensors]
@@ -190,7 +190,7 @@ class ModelSpecification:
         return tuple(self.pixels(self.smallest_image))
 
     def pixels(self, image_size: int) -> Dict[Convolution, int]:
-        """How many pixels each convolution puts out for an image of so many per side, in creation order."""
+        """The number of pixels that each convolution puts out for an image of so many per side, in creation order."""
         sizes = _Sizes()
         sizes.sequence((image_size, image_size), self.layers)
         return sizes.pixels

@@ -91,7 +91,7 @@ class ConvolutionUnit(nn.Module):
         self.relu = layer.relu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """In place where autograd allows: what precedes ReLU keeps its input for the backward pass, ReLU its output."""
+        """ReLU works in place: the layer before it keeps its input for the backward pass, ReLU its output."""
         x = self.bn(self.conv(x))
         return x.relu_() if self.relu else x
 
@@ -111,17 +111,17 @@ def load(module: nn.Module, specification: ModelSpecification, values: Mapping[s
 
 
 def held(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
-    """What ``module`` holds for every tensor and statistic, by canonical name; untrained parameters are left out.
+    """The module's tensor for every tensor and statistic, by canonical name; untrained parameters are left out.
 
     Raises ``ValueError`` unless the module has exactly those tensors, in their shapes.
     """
     of_module = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     of_module.update(module.named_buffers())
     everything = (*specification.tensors, *specification.statistics)
-    wanted = {torch_name(tensor.name): stored_shape(tensor.shape) for tensor in everything}
+    specified = {torch_name(tensor.name): stored_shape(tensor.shape) for tensor in everything}
     shapes = {name: tuple(tensor.shape) for name, tensor in of_module.items()}
-    if shapes != wanted:
-        differing = sorted({name for name, _ in shapes.items() ^ wanted.items()})
+    if shapes != specified:
+        differing = sorted({name for name, _ in shapes.items() ^ specified.items()})
         raise ValueError(f"module and specification differ in {differing}")
     return {tensor.name: of_module[torch_name(tensor.name)] for tensor in everything}
 
@@ -132,7 +132,7 @@ def trained(module: nn.Module, specification: ModelSpecification) -> Dict[str, t
 
 
 def assign(held: torch.Tensor, value: np.ndarray) -> None:
-    """Copy a canonical array into what a module, or its optimizer, holds for it."""
+    """Copy a canonical array into a tensor of a module, or of its optimizer."""
     with torch.no_grad():
         held.copy_(torch.from_numpy(stored(value)))
 
@@ -144,5 +144,5 @@ def torch_name(name: str) -> str:
 
 
 def canonical_copy(held: torch.Tensor) -> np.ndarray:
-    """A copy of what a module, or its optimizer, holds for a tensor: float32 in canonical layout."""
+    """A copy of a tensor of a module, or of its optimizer: float32 in canonical layout."""
     return canonical(held.detach().to("cpu", torch.float32).numpy())

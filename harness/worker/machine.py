@@ -69,7 +69,7 @@ def software() -> Dict[str, Any]:
 
 
 def _first(file: str, pattern: str) -> str:
-    """What the first line of a file that matches ``pattern`` says; empty where there is none."""
+    """The group of ``pattern`` in a file's first line that matches; empty where there is none."""
     text = Path(file).read_text() if Path(file).exists() else ""
     match = re.search(pattern, text, re.MULTILINE)
     return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""What all trainers on TensorFlow do alike: data, model, arithmetic. The exchange of gradients is the backends'.
+"""The common part of all trainers on TensorFlow: data, model, arithmetic. The exchange of gradients is the backends'.
 
 ``loss`` and ``descend`` serve graphs and functions alike. ``TensorFlowTrainer`` is the base of trainers whose step is a
 tf.function on one device; the parameter server backends build graphs of their own.

@@ -1,4 +1,4 @@
-"""What all trainers on PyTorch do alike: data, model, arithmetic. A backend's trainer adds how gradients are averaged.
+"""The common part of all trainers on PyTorch: data, model, arithmetic. A backend's trainer adds how gradients are averaged.
 
 Channels-last memory (oneDNN's and cuDNN's native layout) unless NCHW was chosen, one fused SGD kernel, and batch-norm
 statistics left to each worker, as in every backend of the suite.
@@ -44,7 +44,7 @@ def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def carrier(interface: str) -> str:
-    """What the default group's messages travel by, as PyTorch says; ``interface`` is what ``join`` has returned."""
+    """The carrier of the default group's messages, as PyTorch names it; ``interface`` is from ``join``."""
     backend = dist.get_backend()
     if backend == "nccl":
         return nccl(".".join(str(part) for part in torch.cuda.nccl.version()))
@@ -182,7 +182,7 @@ class TorchTrainer(DeviceTrainer):
             torch_layers.assign(held[name], value)
 
     def _held(self) -> Dict[str, torch.Tensor]:
-        """What training changes, by name. The optimizer makes a velocity in its first step; one made here is zero."""
+        """All tensors that training changes, by name. Velocities that the optimizer still lacks are made here: zeros."""
         held = torch_layers.held(self._module, self._specification)
         if self._sgd.momentum:
             for name, parameter in torch_layers.trained(self._module, self._specification).items():
