@@ -137,10 +137,7 @@ class Solver:
 
 
 class Body(Solver):
-    """A rank among others.
-
-    Sums over ranks are gathered and added up in the same way everywhere, so that all ranks go on with the same numbers.
-    """
+    """A rank among others. All gather and add up sums in the same way, so that they go on with the same numbers."""
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:
         super().__init__(fabric, size, seed)

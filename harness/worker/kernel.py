@@ -17,10 +17,7 @@ from harness.worker.trainer import Trainer
 
 
 def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None) -> Dict[str, Any]:
-    """Measure every size and check its result. The message of a size may be shorter (``Kernel.size``).
-
-    Returns this rank's evidence.
-    """
+    """Measure and check every size, or a smaller one (see ``Kernel.size``). Returns this rank's evidence."""
     name = job.kernel["name"]
     kernel, body = kernels.specification(name), kernels.body(name, fabric.servers)
     warmup, steps = job.spec["warmup_steps"], job.spec["steps"]

@@ -27,8 +27,7 @@ from harness.kernels.values import message
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
 from harness.records.record import seen_by
 from harness.report.text import kernels as texts
-from harness.worker.arithmetic import Arithmetic
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Arithmetic, Fabric
 from harness.worker.kernel import run
 from tests.conftest import PATIENCE_S, Harness
 from tests.made import content, edited, read, store

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.backends.horovod.trainer import world
-from harness.worker.arithmetic import of_tensorflow, of_torch
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Fabric, of_tensorflow, of_torch
 from harness.worker.job import Job
 
 

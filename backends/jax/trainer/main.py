@@ -1,7 +1,4 @@
-"""JAX, beside the framework: ``jax.distributed`` joins one process for each device.
-
-XLA averages the gradients, over Gloo between CPUs and NCCL between GPUs.
-"""
+"""JAX, beside the framework: one process for each device. XLA averages gradients over Gloo (CPUs) or NCCL (GPUs)."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.backends.multi_worker_mirrored.trainer.world import FETCHED_S, carrier, options, strategy
-from harness.worker.arithmetic import of_tensorflow
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Fabric, of_tensorflow
 from harness.worker.frameworks.tensorflow import prepare
 from harness.worker.job import Job
 

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.worker.arithmetic import of_torch
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Fabric, of_torch
 from harness.worker.frameworks.torch import CudaMarks, carrier, join
 from harness.worker.job import Job
 from harness.worker.mpi import Mpi

@@ -150,10 +150,7 @@ class TensorFlowTrainer(DeviceTrainer):
         self._infer = tf.function(self._logits, autograph=False)
 
     def loss_on_tape(self, *batch: Any) -> Tuple[Any, Any, List[Any]]:
-        """The loss of ``batch``, or of the resident one, its gradient tape, and the trained variables in creation order.
-
-        Called in a traced function.
-        """
+        """Traced: the loss of ``batch``, or of the resident one, its tape, and the trained variables in creation order."""
         variables, statistics = list(self._tensors.values()), self._statistics
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)

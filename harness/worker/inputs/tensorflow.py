@@ -30,11 +30,8 @@ READS = GROUP // ShardIndex.chunk  # at once, of runs of records or of files
 
 Tensors = Tuple[Any, ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def as_written(function: Function) -> Function:
-    """Not translated by AutoGraph, which would leave a file for each function in the temporary folder."""
-    return tf.autograph.experimental.do_not_convert(function)
+# AutoGraph does not translate such functions: it would leave a file for each in the temporary folder.
+as_written: Callable[[Function], Function] = tf.autograph.experimental.do_not_convert
 
 
 def batches(reading: ReadingOrder) -> tf.data.Dataset:
