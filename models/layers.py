@@ -157,10 +157,10 @@ class ModelSpecification:
     description: str
     image_size: int
     smallest_image: int
-    norm: Optional[BatchNorm]
     layers: Tuple[Layer, ...]
     features: int
-    num_classes: int
+    norm: Optional[BatchNorm] = None
+    num_classes: int = 1001  # ImageNet's and the background
     scale: float = 1.0
 
     @cached_property

@@ -13,7 +13,6 @@ SPECIFICATION = ModelSpecification(
     description="AlexNet in one tower without dropout, 1001 classes",
     image_size=227,
     smallest_image=227,
-    norm=None,  # the convolutions have biases
     layers=(
         Convolution("conv1", 3, 64, (11, 11), 4, padded=False),
         HALVE,
@@ -27,5 +26,4 @@ SPECIFICATION = ModelSpecification(
         Convolution("hidden2", 4096, 4096, (1, 1)),
     ),
     features=4096,
-    num_classes=1001,
 )

@@ -15,7 +15,6 @@ SPECIFICATION = ModelSpecification(
     description="the supervised network of Kurth et al. 2017 for high-energy physics, 3 classes",
     image_size=224,
     smallest_image=16,
-    norm=None,  # the convolutions have biases
     layers=(*(layer for convolution in CONVOLUTIONS[:-1] for layer in (convolution, HALVE)), CONVOLUTIONS[-1]),
     features=WIDTH,
     num_classes=3,

@@ -15,7 +15,6 @@ SPECIFICATION = ModelSpecification(
     description="the network of TensorFlow's MNIST tutorial, on three channels, 11 classes",
     image_size=28,
     smallest_image=28,
-    norm=None,  # the convolutions have biases
     layers=(
         Convolution("conv1", 3, 32, (5, 5)),
         HALVE,

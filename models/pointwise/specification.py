@@ -25,5 +25,4 @@ SPECIFICATION = ModelSpecification(
         *(Convolution(f"chain{i}", WIDTHS[i - 1], WIDTHS[i], (1, 1)) for i in range(1, len(WIDTHS))),
     ),
     features=WIDTHS[-1],
-    num_classes=1001,
 )

@@ -91,8 +91,6 @@ class TorchTrainer(DeviceTrainer):
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
         self._layout = torch.contiguous_format if job.data_format == "NCHW" else torch.channels_last
-        if self._cuda:
-            self.marks = CudaMarks
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
         if self._cuda and not torch.cuda.is_available():
@@ -100,6 +98,7 @@ class TorchTrainer(DeviceTrainer):
             built = f"for CUDA {cuda}: is there an NVIDIA driver for that?" if cuda else "for CPUs"
             raise RuntimeError(f"--device cuda: this environment's PyTorch sees no GPU; it is built {built}")
         if self._cuda:
+            self.marks = CudaMarks
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = spec["precision"] == "tf32"
             if spec["precision"] == "amp" and not torch.cuda.is_bf16_supported(including_emulation=False):
