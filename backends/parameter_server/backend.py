@@ -23,7 +23,7 @@ PLACED = (
     "which server holds a variable: greedy: the one with the fewest bytes so far; round_robin: the next in turn; "
     "partitioned: variables are cut into slices of --slice-size first"
 )
-# How the workers' updates meet, of the backends without the barrier of 2017.
+# The ways in which the workers' updates meet, in the backends without the barrier of 2017.
 SYNC = of_training(
     "accumulate",
     "accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",

@@ -11,7 +11,7 @@ from typing import Any, Dict, NamedTuple, Optional, Set
 from harness.worker import proc
 from harness.worker.energy import BOOT_ID
 
-# Of a control group, in versions 1 and 2: the files with the time that it may use in a period, and that period.
+# The files of a control group, in versions 1 and 2, with the time that it may use in a period, and that period.
 QUOTAS = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
 
 

@@ -34,7 +34,7 @@ def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None)
         times = asdict(window)
         del times["servers"], times["cores"], times["warmup_steps"]
         times["collected_s"] = getattr(work, "collected_s", [])[-steps:]  # without the warm-up
-        # Of the measured steps: a check may take others. What is no number cannot be in a record; the problem says so.
+        # This is before a check, which may take other steps. A record cannot hold NaN; the problem says so.
         history = [float(each) for each in getattr(work, "history", list)() if isfinite(each)]
         if kernel.own_times:
             times["own"] = work.own_times(steps)

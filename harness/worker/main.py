@@ -114,7 +114,7 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
                 if cache:
                     cache["data_cache"]["read_bytes"] = -proc.read_bytes()
 
-        # What waits in place of an emulated device says nothing about its energy.
+        # The waits in place of an emulated device say nothing about its energy.
         gauge = None if watch else meter(job.plan, job.process)
         of_cores = job.run_dir if gauge and job.spec["device"] == "cpu" else None
         window = measure(trainer, warmup, steps, announce, gauge, _settled(trainer, job), of_cores)

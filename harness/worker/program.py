@@ -108,7 +108,7 @@ def _attend(
         signal.signal(number, end)
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # What the launcher has opened for an MPI rank (close_fds) belongs to the program, which dies with this process.
+    # Files that the launcher has opened for an MPI rank (close_fds) belong to the program, which dies with this process.
     child = subprocess.Popen(
         argv, env=env, cwd=folder, close_fds=False, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     )

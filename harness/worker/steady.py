@@ -51,7 +51,7 @@ def drift(durations_s: Sequence[float]) -> Tuple[float, float]:
     blocks = [fmean(durations_s[begin:end]) for begin, end in zip(ends, ends[1:])]
     pairs = [(later - earlier, blocks[later] - blocks[earlier]) for earlier, later in combinations(range(count), 2)]
     slope = median(rise / apart for apart, rise in pairs)
-    # Of pairs that rise over those that fall, or reverse.
+    # The surplus of pairs that rise over those that fall, or reverse.
     surplus = abs(sum((rise > 0) - (rise < 0) for _, rise in pairs))
     deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     p = math.erfc(max(surplus - 1, 0) / deviation / math.sqrt(2))

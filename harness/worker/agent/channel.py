@@ -66,7 +66,7 @@ class Channel:
         place = {name: self._start[name] for name in ("PMI_RANK", "PMI_SIZE")}
         env = {**env, **place, "PMI_FD": str(self._pmi_of_process.fileno())}
         if env.get("FI_PROVIDER") == "tcp":
-            # Of several interfaces libfabric takes the fastest, which need not lead to the other hosts.
+            # Libfabric takes the fastest of several interfaces, which need not lead to the other hosts.
             env.setdefault("FI_TCP_IFACE", interface_of(process["address"]))
         return env
 

@@ -137,7 +137,7 @@ def _attend(
         env = _environment(process, sharing)
         if channel:
             env = channel.variables(process, env)
-        # What PMI has opened for this task (close_fds) belongs to the process.
+        # Files that PMI has opened for this task (close_fds) belong to the process.
         child = subprocess.Popen(
             argv,
             env=env,

@@ -52,7 +52,7 @@ def carrier(interface: str) -> str:
 
 
 MIXED = {"amp": torch.bfloat16, "fp16": torch.float16}  # by precision, what autocast computes in
-# Of float16 losses, as in tf_cnn_benchmarks. PyTorch's own, 65,536, may overflow, which skips steps.
+# The scale of float16 losses, as in tf_cnn_benchmarks. PyTorch's own, 65,536, may overflow, which skips steps.
 FIRST_SCALE = 128.0
 
 

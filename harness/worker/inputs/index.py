@@ -28,7 +28,7 @@ LAYOUT = "expected PATH/<class>/*.JPEG, PATH/train/<class>/*.JPEG, or shards PAT
 VALIDATION = ("val", "validation")  # folders
 SPLITS = {"train": ("train",), "validation": ("validation", "val")}  # names of their shards, and of folders with them
 NO_CLASS = ("lost+found", "@eaDir", "__MACOSX")  # folders that file systems and programs make
-# What data sets have in other layouts, by the end of its name, and what would work.
+# The files of data sets in other layouts, by the end of their names, and what would work.
 _OTHERS = (
     (r"\.gz|\.zip|\.zst", "compressed files", "unpack them"),
     (r"\.tar", "tar files", "write their images into a folder for each class"),

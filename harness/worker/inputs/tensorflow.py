@@ -171,7 +171,7 @@ def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Te
     # time in every image, if only to be passed over.
     apart = tf.function(_crop, autograph=False, experimental_attributes={"_noinline": True})
     image = tf.cond(tf.equal(ratio, 1), lambda: _crop_jpeg(contents, window, 1), lambda: apart(contents, window, ratio))
-    # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
+    # Bytes would give the same pixels, more slowly: each would be converted as often as it is used.
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
     if flip:
         resized = tf.cond(flip[0], lambda: tf.reverse(resized, [1]), lambda: resized)
