@@ -168,9 +168,8 @@ def reducer(fabric: Any, size: int, seed: int) -> List[Callable[[], None]]:
         return []
     arithmetic, ranks, count, held = fabric.arithmetic, fabric.size, size // fabric.size, transform(fabric, size)
     twiddles = fabric.array(np.exp(1j * (np.outer(np.arange(count), range(ranks)) * (-2 * np.pi / size))))
-    collected, merged = (
-        [news(fabric, event, size, rank) for rank in range(ranks)] for event in ("collected", "merged")
-    )
+    collected = [news(fabric, "collected", size, rank) for rank in range(ranks)]
+    merged = [news(fabric, "merged", size, rank) for rank in range(ranks)]
 
     def merge() -> List[Any]:
         gathered = tiles(fabric, size).gather(ranks)

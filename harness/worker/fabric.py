@@ -74,9 +74,7 @@ class Fabric:
     values: Callable[[Any], np.ndarray]  # the values of an array
     allreduce: Callable[[Any], Any]  # the sums over all ranks
     allgather: Callable[[Any, Any], Any]  # (mine, every): all ranks' arrays, one after another
-    alltoall: Callable[
-        [Any, Any], Any
-    ]  # (mine, theirs): the slices that all ranks have for this one, one after another
+    alltoall: Callable[[Any, Any], Any]  # (mine, theirs): all ranks' slices for this one, one after another
     send: Callable[[Any, int], None]  # (array, rank)
     recv: Callable[[Any, int], Any]  # (array, rank)
     # From ``parts``, one for each of the first servers, a function that adds them there, and one that returns the sums of

@@ -142,10 +142,9 @@ def _share_statistics(trainer: Learner, workers: int) -> None:
     statistics = trainer.statistics()
     if not statistics:
         return
-    summed = (
-        np.array(trainer.total(np.concatenate([value.ravel() for value in statistics.values()]).tolist())) / workers
-    )
-    ends = np.cumsum([value.size for value in statistics.values()])[:-1]
+    values = list(statistics.values())
+    summed = np.array(trainer.total(np.concatenate([value.ravel() for value in values]).tolist())) / workers
+    ends = np.cumsum([value.size for value in values])[:-1]
     parts = np.split(summed.astype(np.float32), ends)
     trainer.restore({name: part.reshape(value.shape) for (name, value), part in zip(statistics.items(), parts)})
 

@@ -102,9 +102,8 @@ class Gate:
         """The sums of as many numbers from each worker, the same for all. Worker 0 adds them up, in the order of ranks."""
         session.run(self._give, {self._numbers: [self._rank, *numbers]})
         if self._rank == 0:
-            by_rank = {
-                rank: values for rank, *values in session.run(self._gather)
-            }  # a rank that came twice counts once
+            # A rank that came twice counts once.
+            by_rank = {rank: values for rank, *values in session.run(self._gather)}
             session.run(self._release, {self._numbers: np.sum([by_rank[rank] for rank in sorted(by_rank)], axis=0)})
         return session.run(self._total).tolist()
 

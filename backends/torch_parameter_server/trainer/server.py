@@ -112,9 +112,7 @@ class Server:
         self._numbers: Dict[int, List[float]] = {}
         self.sending: DefaultDict[int, List[Wait]] = defaultdict(list)
         self._number, processes = job.world_size + job.rank, len(job.plan["processes"])
-        self._together = (
-            range(job.world_size, processes) if self._awaited > 1 else range(self._number, self._number + 1)
-        )
+        self._together: Sequence[int] = range(job.world_size, processes) if self._awaited > 1 else [self._number]
         self._complete = 0  # updates under way, of the servers that go on together, as the first of these counts them
         self._waiting = self._left = False
 

@@ -151,15 +151,13 @@ class TensorFlowTrainer(DeviceTrainer):
 
     def loss_on_tape(self, *batch: Any) -> Tuple[Any, Any, List[Any]]:
         """Traced: the loss of ``batch``, or of the resident one, its tape, and the trained variables in creation order."""
-        variables, statistics = list(self._tensors.values()), self._statistics
+        variables, moving = list(self._tensors.values()), self._statistics
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             images, labels = batch or [held.read_value() for held in self._resident]
-            mean, new = loss(
-                self._job, images, labels, reads(self._tensors), lambda name: statistics[name].read_value()
-            )
+            mean, new = loss(self._job, images, labels, reads(self._tensors), lambda name: moving[name].read_value())
             for name, value in new.items():
-                statistics[name].assign(value, read_value=False)
+                moving[name].assign(value, read_value=False)
         return mean, tape, variables
 
     def apply(self, gradients: Sequence[Any]) -> None:
