@@ -1,7 +1,7 @@
 """The kernels: what transports, and what computes over them, do without a training. One module each, found by name.
 
 A module holds the ``SPECIFICATION``, a ``Kernel``, and what every rank does beside its framework: ``Body`` among ranks
-alone, ``WorkerBody`` beside parameter servers, or both. There may be a ``Reducer``, what every server does. Importing this
+alone, ``WorkerBody`` beside parameter servers, or both. There may be a ``reducer``, what every server does. Importing this
 package imports neither NumPy nor a framework; a kernel's module imports NumPy.
 """
 
@@ -25,23 +25,26 @@ def names() -> List[str]:
 
 
 def specification(name: str) -> Kernel:
-    """What the kernel of this name moves. Raises ``UnknownKernel``."""
+    """The kernel of this name. Raises ``UnknownKernel``."""
     if name not in names():
         raise UnknownKernel(f"kernel {name!r} is not known: must be one of {', '.join(names())}")
     return _module(name).SPECIFICATION
 
 
 def body(name: str, servers: int) -> Any:
-    """The class of which every rank makes one for each size: ``Body(fabric, size, seed)``. It suits a fabric's servers."""
+    """The class of which every rank makes one for each size: ``Body(fabric, size, seed)``. It suits a fabric's servers.
+
+    ``step()`` is measured. ``problem()``, called by all ranks, is an error in the result of the last step, "" if none.
+    """
     return getattr(_module(name), "WorkerBody" if servers else "Body")
 
 
 def reducer(name: str) -> Any:
-    """The class of which every server makes one for each size: ``Reducer(fabric, size, seed)``. None if there is no need.
+    """The function that every server calls for each size, ``reducer(fabric, size, seed)``. None if there is no need.
 
-    Each of its ``loops()`` is called again and again, in a thread of its own.
+    Each of the functions that it returns is called again and again, in a thread of its own.
     """
-    return getattr(_module(name), "Reducer", None)
+    return getattr(_module(name), "reducer", None)
 
 
 def _module(name: str) -> Any:

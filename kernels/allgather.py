@@ -28,6 +28,5 @@ class Body:
         self._every = self._fabric.allgather(self._mine, self._every)
 
     def problem(self) -> str:
-        """What is wrong with what the last step has left; called by all ranks."""
         slices = [message(rank, self._count, self._seed) for rank in range(self._fabric.size)]
         return difference(self._fabric.values(self._every), np.concatenate(slices))

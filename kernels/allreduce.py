@@ -25,7 +25,7 @@ class Body:
         self._array = self._fabric.allreduce(self._array)
 
     def problem(self) -> str:
-        """What is wrong with one more step from the beginning; called by all ranks."""
+        """An error in one more step from the beginning."""
         arrived = self._fabric.values(self._fabric.allreduce(self._mine()))
         every = (message(rank, self._count, self._seed) for rank in range(self._fabric.size))
         return difference(arrived, sum(every, start=0.0 * arrived))

@@ -27,8 +27,7 @@ class Body:
         self._theirs = self._fabric.alltoall(self._mine, self._theirs)
 
     def problem(self) -> str:
-        """What is wrong with what the last step has left; called by all ranks."""
-        ranks, own = self._fabric.size, self._fabric.rank
-        of_own = slice(own * self._count // ranks, (own + 1) * self._count // ranks)
-        slices = [message(rank, self._count, self._seed)[of_own] for rank in range(ranks)]
+        ranks, here = self._fabric.size, self._fabric.rank
+        mine = slice(here * self._count // ranks, (here + 1) * self._count // ranks)
+        slices = [message(rank, self._count, self._seed)[mine] for rank in range(ranks)]
         return difference(self._fabric.values(self._theirs), np.concatenate(slices))

@@ -24,9 +24,12 @@ VECTOR, PRODUCT, SQUARE = "p", "pq", "rr"  # what the first server reduces
 State = Dict[str, Any]
 
 
-def nearest(wanted: int, ranks: int) -> int:
-    """With fewer equations than iterations the residual becomes 0, by which the next iteration would divide."""
-    return max(wanted // ranks, -(-ITERATIONS // ranks)) * ranks
+def nearest(limit: int, ranks: int) -> int:
+    """The largest size up to ``limit``, with as many equations as iterations at least.
+
+    With fewer the residual becomes 0, by which the next iteration would divide.
+    """
+    return max(limit // ranks, -(-ITERATIONS // ranks)) * ranks
 
 
 # As in "TensorFlow Doing HPC" (arXiv:1903.04364) only the products of the matrix with vectors count.
@@ -47,14 +50,14 @@ class System:
 
     def __init__(self, rank: int, ranks: int, size: int, seed: int) -> None:
         self.size, rows = size, size // ranks
-        self.own = slice(rank * rows, (rank + 1) * rows)
-        distance = np.abs(np.arange(size)[self.own, None] - np.arange(size))
+        self.rows = slice(rank * rows, (rank + 1) * rows)
+        distance = np.abs(np.arange(size)[self.rows, None] - np.arange(size))
         self.a = DECAY**distance
         self._exact = np.random.default_rng(seed).integers(1, 17, (size, 1)).astype(np.float64)
         self.b: np.ndarray = self.a @ self._exact
 
     def problem(self, x: np.ndarray) -> str:
-        """Whether the residual is as small as it has to be, and the solution known.
+        """An error in the solution ``x``, "" if its residual is small enough and it is the known one.
 
         It is the true residual: the recursive one goes on falling whatever the solution is.
         """
@@ -62,13 +65,13 @@ class System:
         return residual or difference(x, self._exact, WITHIN * np.abs(self._exact).max())
 
     def problem_of_restart(self, again: np.ndarray, x: np.ndarray) -> str:
-        """Whether what a checkpoint has led to is this rank's part of ``x``, too."""
-        problem = difference(again, x[self.own], WITHIN * np.abs(x).max())
+        """An error in the solution that a checkpoint has led to, "" if it is this rank's part of ``x``, too."""
+        problem = difference(again, x[self.rows], WITHIN * np.abs(x).max())
         return f"after a restart from a checkpoint {problem}" if problem else ""
 
 
 def restored(state: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
-    """What a checkpoint of ``state`` holds."""
+    """The contents of a checkpoint of ``state``."""
     with tempfile.TemporaryFile() as file:
         np.savez(file, **state)  # type: ignore[arg-type]
         file.seek(0)
@@ -100,7 +103,7 @@ class Solver:
         self._solved = self._iterated(self._start(), ITERATIONS)
 
     def problem(self) -> str:
-        """What is wrong with the solution of the last step, or with that after a restart; called by all ranks."""
+        """An error in the solution of the last step, or in that after a restart."""
         x, half = self._gathered(self._solved["x"]), self._iterated(self._start(), ITERATIONS // 2)
         saved = restored({name: self._values(array) for name, array in half.items()})
         state = {name: self._array(values) for name, values in saved.items()}
@@ -134,10 +137,7 @@ class Solver:
 
 
 class Body(Solver):
-    """A rank among others.
-
-    Sums over ranks are gathered and added up in the same way everywhere, so that all ranks go on with the same numbers.
-    """
+    """A rank among others. All gather and add up sums in the same way, so that they go on with the same numbers."""
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:
         super().__init__(fabric, size, seed)
@@ -151,15 +151,15 @@ class Body(Solver):
         self._every = self._fabric.allgather(part, self._every)
         return self._every
 
-    def _sum(self, what: str, left: Any, right: Any) -> Any:
+    def _sum(self, quantity: str, left: Any, right: Any) -> Any:
         self._sums = self._fabric.allgather(self._dot(left, right), self._sums)
         return self._dot(self._sums, self._ones)
 
 
-def queues(fabric: Any, size: int, what: str, rank: int) -> Tuple[Any, Any]:
+def queues(fabric: Any, size: int, quantity: str, rank: int) -> Tuple[Any, Any]:
     """The queue to the first server, and that from it to a rank."""
-    part, whole = ((size // fabric.size, 1), (size, 1)) if what == VECTOR else ((1,), (1,))
-    return fabric.queue(f"{what}_{size}", part), fabric.queue(f"{what}_{size}_to_{rank}", whole)
+    part, whole = ((size // fabric.size, 1), (size, 1)) if quantity == VECTOR else ((1,), (1,))
+    return fabric.queue(f"{quantity}_{size}", part), fabric.queue(f"{quantity}_{size}_to_{rank}", whole)
 
 
 class WorkerBody(Solver):
@@ -176,28 +176,23 @@ class WorkerBody(Solver):
     def _whole(self, part: Any) -> Any:
         return self._reduced(VECTOR, part)
 
-    def _sum(self, what: str, left: Any, right: Any) -> Any:
-        return self._reduced(what, self._dot(left, right))
+    def _sum(self, quantity: str, left: Any, right: Any) -> Any:
+        return self._reduced(quantity, self._dot(left, right))
 
-    def _reduced(self, what: str, part: Any) -> Any:
-        """What the first server makes of all ranks' parts."""
-        there, back = queues(self._fabric, self._system.size, what, self._fabric.rank)
+    def _reduced(self, quantity: str, part: Any) -> Any:
+        """All ranks' parts as the first server reduces them."""
+        there, back = queues(self._fabric, self._system.size, quantity, self._fabric.rank)
         return back.get(after=[there.put(part, self._fabric.rank)])[0]
 
 
-class Reducer:
+def reducer(fabric: Any, size: int, seed: int) -> List[Callable[[], Any]]:
     """The first server's part."""
+    quantities = (VECTOR, PRODUCT, SQUARE) if fabric.rank == 0 else ()
+    return [fabric.program(partial(_reduce, fabric, size, quantity)) for quantity in quantities]
 
-    def __init__(self, fabric: Any, size: int, seed: int) -> None:
-        self._fabric, self._size = fabric, size
-        whats = (VECTOR, PRODUCT, SQUARE) if fabric.rank == 0 else ()
-        self._programs = [fabric.program(partial(self._reduce, what)) for what in whats]
 
-    def loops(self) -> List[Callable[[], Any]]:
-        return self._programs
-
-    def _reduce(self, what: str) -> List[Any]:
-        ranks = range(self._fabric.size)
-        every = queues(self._fabric, self._size, what, 0)[0].gather(len(ranks))
-        whole = every if what == VECTOR else self._fabric.arithmetic.dot(every, np.ones(len(ranks)))
-        return [queues(self._fabric, self._size, what, rank)[1].put(whole) for rank in ranks]
+def _reduce(fabric: Any, size: int, quantity: str) -> List[Any]:
+    ranks = range(fabric.size)
+    parts = queues(fabric, size, quantity, 0)[0].gather(len(ranks))
+    whole = parts if quantity == VECTOR else fabric.arithmetic.dot(parts, np.ones(len(ranks)))
+    return [queues(fabric, size, quantity, rank)[1].put(whole) for rank in ranks]

@@ -21,12 +21,12 @@ BINS = 3
 WITHIN = 1e-12  # of the numbers' norm, which is the root of their mean square after the transform
 
 
-def nearest(wanted: int, ranks: int) -> int:
-    """n² times the largest power of two up to ``wanted``: rows and columns of the vector as a matrix are both divided.
+def nearest(limit: int, ranks: int) -> int:
+    """n² times the largest power of two up to ``limit``: rows and columns of the vector as a matrix are both divided.
 
     It is at least 2, for a single number needs no operations, and a rate of 0 is none.
     """
-    return max(int(ranks**2 * 2 ** int(log2(max(wanted // ranks**2, 1)))), 2)
+    return max(int(ranks**2 * 2 ** int(log2(max(limit // ranks**2, 1)))), 2)
 
 
 # Three transpositions move all numbers each, transforms along both dimensions lie between them (Bailey 1990, "FFTs in
@@ -54,21 +54,21 @@ class Vector:
     def every(self) -> np.ndarray:
         return np.concatenate([self.part(rank) for rank in range(self._ranks)])
 
-    def problem(self, rank: int, found: np.ndarray) -> str:
-        """Whether a rank's numbers of the transform are those of NumPy's or, some of them, what sums say."""
+    def problem(self, rank: int, transformed: np.ndarray) -> str:
+        """An error in a rank's numbers of the transform, compared with NumPy's or, some of them, with sums; "" if none."""
         every, begin = self.every(), rank * self.count
         norm = float(np.linalg.norm(every))
         if self._size <= FEW:
-            return difference(found, np.fft.fft(every)[begin : begin + self.count], WITHIN * norm)
+            return difference(transformed, np.fft.fft(every)[begin : begin + self.count], WITHIN * norm)
         bins = np.random.default_rng(self._seed).integers(0, self.count, BINS)
         numbers = np.arange(self._size)
         sums = [every @ np.exp(-2j * np.pi / self._size * ((begin + each) * numbers % self._size)) for each in bins]
-        return difference(found[bins], np.array(sums), WITHIN * norm)
+        return difference(transformed[bins], np.array(sums), WITHIN * norm)
 
     def problem_of_way_back(self, rank: int, again: np.ndarray) -> str:
-        """Whether a rank's numbers are there again in the transform of the transform's conjugate.
+        """An error in a rank's numbers of the transform of the transform's conjugate, "" if none.
 
-        That is N times the conjugate of what it was at first.
+        They are N times the conjugate of what they were at first.
         """
         return difference(again.conj() / self._size, self.part(rank), WITHIN * 16)
 
@@ -91,10 +91,10 @@ class Body:
         self._transformed = self._transform(self._x)
 
     def problem(self) -> str:
-        """What is wrong with this rank's numbers of the transform, or with all after the way back; called by all ranks."""
-        rank, found = self._fabric.rank, self._fabric.values(self._transformed).copy()
-        again = self._fabric.values(self._transform(self._fabric.array(found.conj())))
-        return self._vector.problem(rank, found) or self._vector.problem_of_way_back(rank, again)
+        """An error in this rank's numbers of the transform, or in all after the way back."""
+        rank, transformed = self._fabric.rank, self._fabric.values(self._transformed).copy()
+        again = self._fabric.values(self._transform(self._fabric.array(transformed.conj())))
+        return self._vector.problem(rank, transformed) or self._vector.problem_of_way_back(rank, again)
 
     def _transform(self, x: Any) -> Any:
         """X[k1 + R·k2] is the sum over c of W_N^(c·k1) · W_C^(c·k2) · the sum over r of W_R^(r·k1) · x[r, c]."""
@@ -117,9 +117,9 @@ def tiles(fabric: Any, size: int) -> Any:
     return fabric.queue(f"tiles_{size}", (size // fabric.size,), np.complex128)
 
 
-def told(fabric: Any, what: str, size: int, rank: int) -> Any:
+def news(fabric: Any, event: str, size: int, rank: int) -> Any:
     """The queue that tells a rank that the tiles are ``collected``, by a number of them, or ``merged``."""
-    return fabric.queue(f"{what}_{size}_{rank}", ())
+    return fabric.queue(f"{event}_{size}_{rank}", ())
 
 
 def transform(fabric: Any, size: int) -> Any:
@@ -135,21 +135,21 @@ class WorkerBody:
         self.step = self._transforming(self._vector.every())
 
     def problem(self) -> str:
-        """What is wrong with some numbers of the transform, or with some after the way back; called by all ranks."""
+        """An error in some numbers of the transform, or in some after the way back."""
         rank, count = self._fabric.rank, self._vector.count
         held = transform(self._fabric, self._size)
         part = self._fabric.program(lambda: held.part(0, self._size))
-        every, own = part().copy(), slice(rank * count, (rank + 1) * count)
+        every, mine = part().copy(), slice(rank * count, (rank + 1) * count)
         self._fabric.barrier()  # all have read it
         self._transforming(every.conj())()
-        return self._vector.problem(rank, every[own]) or self._vector.problem_of_way_back(rank, part()[own])
+        return self._vector.problem(rank, every[mine]) or self._vector.problem_of_way_back(rank, part()[mine])
 
     def _transforming(self, every: np.ndarray) -> Callable[[], None]:
-        """What transforms these numbers, each worker its tile."""
+        """A function that transforms these numbers, each worker its tile."""
         fabric, rank = self._fabric, self._fabric.rank
         tile = fabric.array(every[rank :: fabric.size])
         to_server = tiles(fabric, self._size)
-        there, complete = (told(fabric, what, self._size, rank) for what in ("collected", "merged"))
+        there, complete = (news(fabric, event, self._size, rank) for event in ("collected", "merged"))
         collect = fabric.program(lambda: there.get(after=[to_server.put(fabric.arithmetic.fft(tile), rank)])[0])
         wait = fabric.program(lambda: complete.get()[0])
 
@@ -162,32 +162,27 @@ class WorkerBody:
         return transform
 
 
-class Reducer:
-    """The first server, which merges tiles."""
+def reducer(fabric: Any, size: int, seed: int) -> List[Callable[[], None]]:
+    """The first server's loop, which merges tiles."""
+    if fabric.rank != 0:
+        return []
+    arithmetic, ranks, count, held = fabric.arithmetic, fabric.size, size // fabric.size, transform(fabric, size)
+    twiddles = fabric.array(np.exp(1j * (np.outer(np.arange(count), range(ranks)) * (-2 * np.pi / size))))
+    collected = [news(fabric, "collected", size, rank) for rank in range(ranks)]
+    merged = [news(fabric, "merged", size, rank) for rank in range(ranks)]
 
-    def __init__(self, fabric: Any, size: int, seed: int) -> None:
-        self._fabric, self._size, self._is_merger = fabric, size, fabric.rank == 0
-        if self._is_merger:
-            ranks, held = range(fabric.size), transform(fabric, size)
-            angles = np.outer(np.arange(size // fabric.size), ranks) * (-2 * np.pi / size)
-            self._twiddles = fabric.array(np.exp(1j * angles))
-            self._there = [told(fabric, "collected", size, rank) for rank in ranks]
-            self._merge = fabric.program(lambda: self._merged(held))
-            complete = [told(fabric, "merged", size, rank) for rank in ranks]
-            self._tell = fabric.program(lambda: [queue.put(np.float64(0)) for queue in complete])
-
-    def loops(self) -> List[Callable[[], None]]:
-        return [self._transform] if self._is_merger else []
-
-    def _transform(self) -> None:
-        self._merge()
-        self._tell()
-
-    def _merged(self, held: Any) -> Any:
-        arithmetic, ranks, count = self._fabric.arithmetic, self._fabric.size, self._size // self._fabric.size
-        gathered = tiles(self._fabric, self._size).gather(ranks)
+    def merge() -> List[Any]:
+        gathered = tiles(fabric, size).gather(ranks)
         number = arithmetic.permuted(arithmetic.real(gathered[:1]), (-1,), (0,))[0]
-        sent = [queue.put(number) for queue in self._there]
+        sent = [queue.put(number) for queue in collected]
         by_number = arithmetic.permuted(gathered, (ranks, count), (1, 0))
-        columns = arithmetic.fft(by_number * self._twiddles)
+        columns = arithmetic.fft(by_number * twiddles)
         return [*sent, held.set(arithmetic.permuted(arithmetic.permuted(columns, (count, ranks), (1, 0)), (-1,), (0,)))]
+
+    programs = [fabric.program(build) for build in (merge, lambda: [queue.put(np.float64(0)) for queue in merged])]
+
+    def loop() -> None:
+        for program in programs:
+            program()
+
+    return [loop]

@@ -28,7 +28,7 @@ class WorkerBody:
         self._steps += 1
 
     def problem(self) -> str:
-        """What is wrong with the sums of all steps; called by all ranks, when all have pushed."""
+        """An error in the sums of all steps. All ranks have pushed by then."""
         arrived = self._sums()
         every = (message(rank, self._count, self._seed) for rank in range(self._size))
         return difference(arrived, self._steps * sum(every, start=0.0 * arrived))

@@ -1,4 +1,4 @@
-"""What a kernel says of itself: what its sizes are, what of it counts, and what that is divided by."""
+"""A kernel's description of itself: its sizes, the work that counts, and the time by which that is divided."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ BYTES_PER_S, FLOP_PER_S = "bytes/s", "flop/s"
 
 @dataclass(frozen=True)
 class Kernel:
-    """``what`` says what a step does. ``size(wanted, ranks)`` is the largest size up to ``wanted`` that can be divided
-    among so many ranks, or the smallest there is. ``work(size)`` is what counts of a size: the rate is this / t.
-    ``memory(size, ranks)`` is the bytes that a rank needs.
+    """A measurable operation; ``what`` describes its step. ``size(limit, ranks)`` is its largest size up to ``limit``.
+
+    Such a size can be divided among so many ranks; where none is small enough, it is the smallest there is.
+    ``work(size)`` counts: the rate is this / t. ``memory(size, ranks)`` is the bytes that a rank needs.
 
     A kernel that moves messages has a ``bus`` (see ``communication``). One without computes: its work is floating point
     operations. It takes ``processes``, ranks and servers, at the least. ``usual`` sizes are measured by default.
@@ -38,7 +39,7 @@ class Kernel:
 
     @property
     def in_bytes(self) -> bool:
-        """Whether its sizes are those of messages."""
+        """True if its sizes are those of messages."""
         return self.bus is not None
 
     @property
@@ -48,12 +49,12 @@ class Kernel:
 
     @property
     def unit(self) -> str:
-        """Of its rate."""
+        """The unit of its rate."""
         return BYTES_PER_S if self.in_bytes else FLOP_PER_S
 
-    def sizes(self, wanted: Iterable[int], ranks: int) -> Tuple[int, ...]:
-        """The sizes that are measured where these are wanted, in rising order: each once, as several may become one."""
-        return tuple(sorted({self.size(each, ranks) for each in wanted}))
+    def sizes(self, limits: Iterable[int], ranks: int) -> Tuple[int, ...]:
+        """The measured sizes for these limits, in rising order: each once, as several may become one."""
+        return tuple(sorted({self.size(limit, ranks) for limit in limits}))
 
 
 def communication(
@@ -64,9 +65,9 @@ def communication(
     Its algorithm bandwidth is S / t, its bus bandwidth ``bus(n, servers)`` × S / t (docs/kernels.md derives it).
     """
 
-    def size(wanted: int, ranks: int) -> int:
+    def size(limit: int, ranks: int) -> int:
         unit = NUMBER * (ranks if slices else 1)
-        return max(wanted // unit, 1) * unit
+        return max(limit // unit, 1) * unit
 
     others.setdefault("memory", lambda size, ranks: 3.0 * size)
     others.setdefault("usual", tuple(1024 << doubled for doubled in range(17)))  # 1 KiB to 64 MiB

@@ -19,7 +19,7 @@ from harness.kernels.values import difference, drawn
 # A number of C is N products and N - 1 sums. A rank holds all of B, and N / n rows of A, B and C.
 SPECIFICATION = Kernel(
     "a product of two matrices that are spread over the ranks",
-    size=lambda wanted, ranks: max(wanted // ranks, 1) * ranks,
+    size=lambda limit, ranks: max(limit // ranks, 1) * ranks,
     work=lambda size: 2.0 * size**3 - size**2,
     memory=lambda size, ranks: 8.0 * (size**2 + 3 * size**2 / ranks),
     usual=(2048,),
@@ -57,19 +57,18 @@ class Body:
         self._c = self._a @ self._every
 
     def problem(self) -> str:
-        """What is wrong with this rank's rows of the product; called by all ranks."""
         return self._matrices.problem(self._fabric.rank, self._fabric.values(self._c))
 
 
 class Layout:
-    """Where the tiles of C are, and by which queues they get there."""
+    """The places of the tiles of C, and the queues by which they get there."""
 
     def __init__(self, fabric: Any, size: int) -> None:
         self._fabric, self._size, self.rows = fabric, size, size // fabric.size
         self.servers = range(min(fabric.size, fabric.servers))  # those that have tiles
 
     def columns(self, server: int) -> range:
-        """Of tiles of C, on a server."""
+        """The columns of tiles of C that a server has."""
         return range(server, self._fabric.size, self._fabric.servers)
 
     def c(self, server: int) -> Any:
@@ -90,8 +89,8 @@ class WorkerBody:
     def __init__(self, fabric: Any, size: int, seed: int) -> None:
         self._fabric, self._matrices, self._layout = fabric, Matrices(fabric.size, size, seed), Layout(fabric, size)
         rows, ranks = self._matrices.rows, range(fabric.size)
-        own = slice(fabric.rank * rows, (fabric.rank + 1) * rows)
-        self._a = fabric.array(np.stack([self._matrices.a(rank)[:, own] for rank in ranks]))
+        mine = slice(fabric.rank * rows, (fabric.rank + 1) * rows)
+        self._a = fabric.array(np.stack([self._matrices.a(rank)[:, mine] for rank in ranks]))
         b = self._matrices.b(fabric.rank).reshape(rows, fabric.size, rows)
         self._b = fabric.array(np.ascontiguousarray(b.transpose(1, 0, 2)))
         self._multiply = fabric.program(self._row, np.int64(0))
@@ -104,7 +103,7 @@ class WorkerBody:
         self._wait()
 
     def problem(self) -> str:
-        """What is wrong with the tiles of one row of C; called by all ranks, when the product is complete."""
+        """An error in the tiles of one row of C. The product is complete by then."""
         rank, layout = self._fabric.rank, self._layout
         tiles: Dict[int, np.ndarray] = {}
         for server in layout.servers:
@@ -123,24 +122,21 @@ class WorkerBody:
         return puts
 
 
-class Reducer:
-    """One server's tiles of C."""
+def reducer(fabric: Any, size: int, seed: int) -> List[Callable[[], None]]:
+    """A server's loop, which makes its tiles of C; none for a server without tiles."""
+    layout, server = Layout(fabric, size), fabric.rank
+    if not (count := fabric.size**2 * len(layout.columns(server))):
+        return []
+    c, products = layout.c(server), layout.products(server)
+    complete = [layout.complete(server, rank) for rank in range(fabric.size)]
+    first = fabric.program(lambda: c.add(*products.get(), to_zero=True))
+    add = fabric.program(lambda: c.add(*products.get()))
+    tell = fabric.program(lambda: [queue.put(np.float64(0)) for queue in complete])
 
-    def __init__(self, fabric: Any, size: int, seed: int) -> None:
-        layout, server = Layout(fabric, size), fabric.rank
-        self._products = fabric.size**2 * len(layout.columns(server))
-        if self._products:
-            c, queue = layout.c(server), layout.products(server)
-            self._first = fabric.program(lambda: c.add(*queue.get(), to_zero=True))
-            self._add = fabric.program(lambda: c.add(*queue.get()))
-            complete = [layout.complete(server, rank) for rank in range(fabric.size)]
-            self._tell = fabric.program(lambda: [queue.put(np.float64(0)) for queue in complete])
+    def loop() -> None:
+        first()
+        for _ in range(count - 1):
+            add()
+        tell()
 
-    def loops(self) -> List[Callable[[], None]]:
-        return [self._product] if self._products else []
-
-    def _product(self) -> None:
-        self._first()
-        for _ in range(self._products - 1):
-            self._add()
-        self._tell()
+    return [loop]

@@ -14,7 +14,7 @@ SPECIFICATION = communication("each worker reads what the servers hold", bus=lam
 
 
 class WorkerBody:
-    """What one worker reads: a message of ``size`` bytes, of which each server holds a part."""
+    """One worker, which reads a message of ``size`` bytes, of which each server holds a part."""
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:
         self._held = message(0, size // NUMBER, seed)
@@ -24,5 +24,4 @@ class WorkerBody:
         self._pull()
 
     def problem(self) -> str:
-        """What is wrong with what the last step has left; called by all ranks."""
         return difference(self._arrived(), self._held)

@@ -1,4 +1,4 @@
-"""In rounds of pairs every rank sends each other one S bytes, and times what it gets; before each it times a product."""
+"""Messages of S bytes from every rank to each other one, in rounds of pairs. A rank times each, and a product before it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness.kernels.values import difference, drawn, message
 
 
 def rows(cuda: bool) -> int:
-    """Of the square matrices of float64 that are multiplied: some milliseconds of a core, a hundred launches of a GPU."""
+    """Rows of the square matrices of float64 that are multiplied: milliseconds of a core, a hundred launches of a GPU."""
     return 2048 if cuda else 256
 
 
 def flop(cuda: bool) -> float:
-    """Of one product."""
+    """Operations of one product."""
     return 2.0 * rows(cuda) ** 3 - rows(cuda) ** 2
 
 
@@ -34,7 +34,7 @@ SPECIFICATION = communication(
 
 
 def partners(rank: int, ranks: int) -> List[Optional[int]]:
-    """Whom a rank meets in each round, None where it pauses: the circle method, in which all pairs meet once.
+    """The partner of a rank in each round, None where it pauses: the circle method, in which all pairs meet once.
 
     Of an even number of places all but the last stand in a circle; a rank is missing at the last one if there are as many
     rounds as ranks.
@@ -67,7 +67,7 @@ class Body:
         self._arrived: Dict[int, Any] = {
             each: fabric.array(np.zeros(self._count, np.float32)) for each in self._partners
         }
-        self._ask, self._asked = fabric.array(np.zeros(1, np.float32)), fabric.array(np.zeros(1, np.float32))
+        self._ask, self._request = fabric.array(np.zeros(1, np.float32)), fabric.array(np.zeros(1, np.float32))
         self._factor = drawn(seed, fabric.rank, rows(fabric.cuda), rows(fabric.cuda))
         self._a = fabric.array(self._factor)
         self._products_s: List[float] = []
@@ -84,16 +84,15 @@ class Body:
             else:
                 received_s[partner] = self._get(partner)
                 self._answer(partner)
-                self._asked = self._fabric.recv(self._asked, partner)
+                self._request = self._fabric.recv(self._request, partner)
         self._received_s.append(received_s)
 
     def own_times(self, steps: int) -> Dict[str, Any]:
-        """What this rank has timed in the last so many steps, in seconds: products, and each rank's message to it."""
+        """This rank's times in the last so many steps, in seconds: of products, and of each rank's message to it."""
         products_s = self._products_s[-steps * len(self._partners) :]
         return {"products_s": products_s, "received_s": self._received_s[-steps:]}
 
     def problem(self) -> str:
-        """What is wrong with what the last step has left; called by all ranks."""
         for rank, arrived in self._arrived.items():
             if wrong := difference(self._fabric.values(arrived), message(rank, self._count, self._seed)):
                 return f"of rank {rank}'s message {wrong}"
@@ -109,7 +108,7 @@ class Body:
 
     def _get(self, partner: int) -> float:
         """Get a message: once the partner says that it is there, ask for it, and take the time until it has arrived."""
-        self._asked = self._fabric.recv(self._asked, partner)
+        self._request = self._fabric.recv(self._request, partner)
         self._fabric.synchronize()
         began = time.perf_counter()
         self._fabric.send(self._ask, partner)
@@ -120,5 +119,5 @@ class Body:
     def _answer(self, partner: int) -> None:
         """Say that this rank is there, wait until it is asked, and send its message."""
         self._fabric.send(self._ask, partner)
-        self._asked = self._fabric.recv(self._asked, partner)
+        self._request = self._fabric.recv(self._request, partner)
         self._fabric.send(self._mine, partner)

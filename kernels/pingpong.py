@@ -29,7 +29,6 @@ class Body:
             self._fabric.send(self._arrived, 0)
 
     def problem(self) -> str:
-        """What is wrong with what the last step has left; called by all ranks."""
         if self._fabric.rank not in (0, self._last):
             return ""
         return difference(self._fabric.values(self._arrived), self._sent)

@@ -36,7 +36,7 @@ class Body:
         self._steps += 1
 
     def problem(self) -> str:
-        """What is wrong with the sum of all steps; called by all ranks."""
+        """An error in the sum of all steps."""
         if self._fabric.rank != 0:
             return ""
         return difference(self._fabric.values(self._sum), self._steps * self._sent)
@@ -57,5 +57,5 @@ class WorkerBody:
         self._steps += 1
 
     def problem(self) -> str:
-        """What is wrong with the sum of all steps; called by all ranks, when the last one has pushed."""
+        """An error in the sum of all steps. The last rank has pushed by then."""
         return difference(self._sum(), self._steps * self._sent)

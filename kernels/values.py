@@ -1,4 +1,4 @@
-"""What messages and matrices hold, and whether what has arrived or was computed is right."""
+"""The contents of messages and matrices, and a check of those that have arrived or were computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def drawn(seed: int, rank: int, *shape: int) -> np.ndarray:
 
 
 def difference(arrived: np.ndarray, expected: np.ndarray, within: float = 0.0) -> str:
-    """What is wrong with what has arrived, "" if it is within ``within`` of what was expected everywhere."""
+    """An error in the numbers that have arrived, "" if all are within ``within`` of the expected ones."""
     right = arrived == expected if not within else np.abs(arrived - expected) <= within  # neither is true of a NaN
     wrong = int(np.count_nonzero(~right))
     return f"{wrong} of {expected.size} numbers are wrong" if wrong else ""

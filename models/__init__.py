@@ -30,7 +30,7 @@ def specification(name: str, bytes_scale: float = 1.0) -> ModelSpecification:
     folder = name.replace("-", "_")
     if folder not in _folders():
         raise UnknownModel(f"unknown model {name!r}; known: {', '.join(names())}")
-    loaded: ModelSpecification = importlib.import_module(f"{__name__}.{folder}.specification").SPECIFICATION
+    loaded = importlib.import_module(f"{__name__}.{folder}.specification").SPECIFICATION
     return loaded if bytes_scale == 1 else replace(loaded, scale=bytes_scale)
 
 

@@ -29,7 +29,6 @@ def resnet(depth: int, counts: Tuple[int, int, int, int]) -> ModelSpecification:
             *_bottlenecks(counts, 64),
         ),
         features=WIDTHS[-1] * EXPANSION,
-        num_classes=1001,
     )
 
 

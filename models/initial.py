@@ -22,7 +22,7 @@ import numpy.typing as npt
 from harness.models.layers import ModelSpecification, Tensor
 
 Array = npt.NDArray[np.float32]
-# What puts channels first transposes kernels. By rank: (in, out) -> (out, in) and HWIO -> OIHW.
+# Frameworks that put channels first transpose kernels. By rank: (in, out) -> (out, in) and HWIO -> OIHW.
 STORED = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
 CANONICAL = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
 

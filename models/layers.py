@@ -1,4 +1,4 @@
-"""What a model is, without a framework: layers as plain data, the tensors that follow from them, and what they compute.
+"""A model without a framework: layers as plain data, the tensors that follow from them, and their multiply-adds.
 
 A model is a sequence of layers. Its tensors follow from them, its definition in every framework too: a subclass of
 ``Layers`` for each (``torch_layers``, ``tensorflow_layers``, ``jax_layers``, ``caffe2_layers``). The parity tests hold them
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Callable, Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
 
 BYTES_PER_ELEMENT = 4  # parameters and gradients are float32 in every backend
 Images = TypeVar("Images")  # a framework's batch of images
@@ -45,7 +45,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class BatchNorm:
-    """How every batch norm of a model behaves: ``moving = decay * moving + (1 - decay) * batch``."""
+    """The behaviour of every batch norm of a model: ``moving = decay * moving + (1 - decay) * batch``."""
 
     decay: float
     epsilon: float
@@ -157,15 +157,15 @@ class ModelSpecification:
     description: str
     image_size: int
     smallest_image: int
-    norm: Optional[BatchNorm]
     layers: Tuple[Layer, ...]
     features: int
-    num_classes: int
+    norm: Optional[BatchNorm] = None
+    num_classes: int = 1001  # ImageNet's and the background
     scale: float = 1.0
 
     @cached_property
     def tensors(self) -> Tuple[Tensor, ...]:
-        """What is trained, in creation order."""
+        """The trained tensors, in creation order."""
         if self.scale == 1:
             return self.whole_tensors
         elements = [max(1, round(tensor.elements * self.scale)) for tensor in self.whole_tensors]
@@ -190,7 +190,7 @@ class ModelSpecification:
         return tuple(self.pixels(self.smallest_image))
 
     def pixels(self, image_size: int) -> Dict[Convolution, int]:
-        """How many pixels each convolution puts out for an image of so many per side, in creation order."""
+        """The number of pixels that each convolution puts out for an image of so many per side, in creation order."""
         sizes = _Sizes()
         sizes.sequence((image_size, image_size), self.layers)
         return sizes.pixels
@@ -217,20 +217,10 @@ class ModelSpecification:
 class Layers(Generic[Images]):
     """Applies layers to images, in creation order. A subclass says how one framework computes a single layer."""
 
-    def convolution(self, x: Images, layer: Convolution) -> Images:
-        """Convolution, batch norm or bias and, if the layer has one, ReLU."""
-        raise NotImplementedError
-
-    def pool(self, x: Images, layer: Pool) -> Images:
-        raise NotImplementedError
-
-    def concatenate(self, branches: Sequence[Images]) -> Images:
-        """Images of one size, along the channels."""
-        raise NotImplementedError
-
-    def add(self, path: Images, shortcut: Images) -> Images:
-        """The sum of images of equal shapes, then ReLU."""
-        raise NotImplementedError
+    convolution: Callable[[Images, Convolution], Images]  # and batch norm or bias and, if the layer has one, ReLU
+    pool: Callable[[Images, Pool], Images]
+    concatenate: Callable[[Sequence[Images]], Images]  # images of one size, along the channels
+    add: Callable[[Images, Images], Images]  # (path, shortcut): the sum of images of equal shapes, then ReLU
 
     def residual(self, x: Images, layer: Residual) -> Images:
         """The shortcut first, as tf_cnn_benchmarks makes it."""

@@ -42,7 +42,7 @@ class TorchModel(nn.Module, Layers[torch.Tensor]):
                 parent.add_module(folder, getattr(parent, folder, None) or nn.Module())
                 parent = parent.get_submodule(folder)
             parent.add_module(last, ConvolutionUnit(layer, specification.norm))
-        self.dense = Head(specification)
+        self.dense = Head(specification.features, specification.num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.dense(self.sequence(images, self._layers))
@@ -91,16 +91,13 @@ class ConvolutionUnit(nn.Module):
         self.relu = layer.relu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """In place where autograd allows: what precedes ReLU keeps its input for the backward pass, ReLU its output."""
+        """ReLU works in place: the layer before it keeps its input for the backward pass, ReLU its output."""
         x = self.bn(self.conv(x))
         return x.relu_() if self.relu else x
 
 
 class Head(nn.Linear):
     """The mean over all pixels and a dense layer: [N, features, H, W] -> float32 logits [N, classes]."""
-
-    def __init__(self, specification: ModelSpecification):
-        super().__init__(specification.features, specification.num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 also where autocast computed the dense layer in less."""
@@ -114,17 +111,17 @@ def load(module: nn.Module, specification: ModelSpecification, values: Mapping[s
 
 
 def held(module: nn.Module, specification: ModelSpecification) -> Dict[str, torch.Tensor]:
-    """What ``module`` holds for every tensor and statistic, by canonical name; untrained parameters are left out.
+    """The module's tensor for every tensor and statistic, by canonical name; untrained parameters are left out.
 
     Raises ``ValueError`` unless the module has exactly those tensors, in their shapes.
     """
     of_module = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     of_module.update(module.named_buffers())
     everything = (*specification.tensors, *specification.statistics)
-    wanted = {torch_name(tensor.name): stored_shape(tensor.shape) for tensor in everything}
+    specified = {torch_name(tensor.name): stored_shape(tensor.shape) for tensor in everything}
     shapes = {name: tuple(tensor.shape) for name, tensor in of_module.items()}
-    if shapes != wanted:
-        differing = sorted({name for name, _ in shapes.items() ^ wanted.items()})
+    if shapes != specified:
+        differing = sorted({name for name, _ in shapes.items() ^ specified.items()})
         raise ValueError(f"module and specification differ in {differing}")
     return {tensor.name: of_module[torch_name(tensor.name)] for tensor in everything}
 
@@ -135,7 +132,7 @@ def trained(module: nn.Module, specification: ModelSpecification) -> Dict[str, t
 
 
 def assign(held: torch.Tensor, value: np.ndarray) -> None:
-    """Copy a canonical array into what a module, or its optimizer, holds for it."""
+    """Copy a canonical array into a tensor of a module, or of its optimizer."""
     with torch.no_grad():
         held.copy_(torch.from_numpy(stored(value)))
 
@@ -147,5 +144,5 @@ def torch_name(name: str) -> str:
 
 
 def canonical_copy(held: torch.Tensor) -> np.ndarray:
-    """A copy of what a module, or its optimizer, holds for a tensor: float32 in canonical layout."""
+    """A copy of a tensor of a module, or of its optimizer: float32 in canonical layout."""
     return canonical(held.detach().to("cpu", torch.float32).numpy())

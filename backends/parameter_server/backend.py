@@ -23,7 +23,7 @@ PLACED = (
     "which server holds a variable: greedy: the one with the fewest bytes so far; round_robin: the next in turn; "
     "partitioned: variables are cut into slices of --slice-size first"
 )
-# How the workers' updates meet, of the backends without the barrier of 2017.
+# The ways in which the workers' updates meet, in the backends without the barrier of 2017.
 SYNC = of_training(
     "accumulate",
     "accumulate: the mean gradient of all workers is applied once per step; none: asynchronous",
@@ -80,10 +80,10 @@ class ParameterServerOptions(ServerOptions):
 
 
 def asked_after(pieces: Sequence[Piece], window: str, bytes_scale: float = 1.0) -> list[int | None]:
-    """For each piece, the number of the one that must have come before it is asked for; None: it is asked for at once.
+    """The number of the piece after which each piece is requested; None: it is requested at once.
 
-    Of each server as many bytes are under way as the ``window`` has room for, or one piece: so an early layer's little does
-    not share the link with much of a late one.
+    From each server as many bytes are under way as the ``window`` has room for, or one piece: so a small early layer does
+    not share the link with a large late one.
     """
     room = int(parse_size(window) * bytes_scale)
     under_way: dict[int, deque[tuple[int, int]]] = defaultdict(deque)
@@ -171,7 +171,7 @@ def exchange(
 
 
 def _sync(spec: RunSpec) -> str:
-    """How the workers' updates meet; ``distributed_replicated`` has no option for it."""
+    """The way in which the workers' updates meet; ``distributed_replicated`` has no option for it."""
     return str(spec.options.get("sync", "accumulate"))
 
 

@@ -29,7 +29,7 @@ class StrategyOptions(ServerOptions):
 
 
 def placed(spec: RunSpec) -> list[Piece]:
-    """Where TensorFlow puts variables: they are dealt in turn.
+    """The pieces as TensorFlow places them: variables are dealt in turn.
 
     ``partitioned`` cuts them along their first axis alone, into as few parts of at most ``slice_size`` as there can be
     (MaxSizePartitioner). The first ones are larger by a row if they have to be.

@@ -9,7 +9,6 @@ from harness.backends.parameter_server.backend import SYNC, ServerOptions, one_d
 from harness.backends.pytorch.backend import BACKEND as PYTORCH
 from harness.core.backend import Arrangement
 from harness.core.spec import RunSpec, of_training
-from harness.environments import EnvironmentSpec, Variant
 
 NAME = "torch_parameter_server"
 
@@ -34,10 +33,6 @@ class TorchServerOptions(ServerOptions):
     )
 
 
-def environment(framework: str, variant: Variant) -> EnvironmentSpec:
-    return replace(PYTORCH.environment(framework, variant), backend=NAME)
-
-
 def validate(spec: RunSpec) -> None:
     """Raise InvalidInput when servers do not fit, or workers have several devices, whose gradients nobody would add up."""
     PARAMETER_SERVER.validate(spec)
@@ -60,7 +55,7 @@ BACKEND = replace(
     transports=("gloo", "mpi"),
     precisions=("fp32", "amp"),
     options=TorchServerOptions,
-    environment=environment,
+    environment=lambda framework, variant: replace(PYTORCH.environment(framework, variant), backend=NAME),
     validate=validate,
     arrange=arrange,
     kernels=("incast", "outcast"),

@@ -1,1 +1,1 @@
-"""What runs beside a framework: the measured loop, the clock, events and checks. Python 3.9; standard library and NumPy."""
+"""The code beside a framework: the measured loop, the clock, events and checks. Python 3.9; standard library and NumPy."""

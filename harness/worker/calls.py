@@ -19,7 +19,7 @@ def _functions() -> tf.Graph:
 
 
 def call(function: Callable[..., Any], inputs: Sequence[Any], types: Sequence[Any]) -> Any:
-    """What ``tf.numpy_function`` adds to the current graph and returns."""
+    """Add to the current graph, and return, the same as ``tf.numpy_function``."""
     with _functions().as_default():
         (registered,) = tf.numpy_function(function, [], [tf.float32])
     return tf.raw_ops.PyFunc(input=inputs, token=registered.op.get_attr("token").decode(), Tout=types)

@@ -45,7 +45,7 @@ def write(folder: Path, values: Mapping[str, np.ndarray], epochs: Epochs) -> Pat
 def read(
     path: Union[str, Path], specification: ModelSpecification, momentum: float
 ) -> Tuple[Dict[str, np.ndarray], Epochs]:
-    """What training goes on with: float32 values by name, and the epochs so far. Raises BadCheckpoint."""
+    """The state to go on from: float32 values by name, and the epochs so far. Raises BadCheckpoint."""
     shapes = {tensor.name: tensor.shape for tensor in (*specification.tensors, *specification.statistics)}
     if momentum:
         shapes.update({velocity(tensor.name): tensor.shape for tensor in specification.tensors})

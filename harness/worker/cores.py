@@ -1,4 +1,4 @@
-"""How busy the cores of a machine are: with a run's own processes, and with all else. Python 3.9; standard library."""
+"""The load of a machine's cores: with a run's own processes, and with all else. Python 3.9; standard library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Dict, NamedTuple, Optional, Set
 from harness.worker import proc
 from harness.worker.energy import BOOT_ID
 
-# Of a control group, in versions 1 and 2: the files with the time that it may use in a period, and that period.
+# The files of a control group, in versions 1 and 2, with the time that it may use in a period, and that period.
 QUOTAS = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
 
 
@@ -39,7 +39,7 @@ def read(run_dir: Path) -> Optional[CoreTimes]:
 
 
 def between(before: Optional[CoreTimes], after: Optional[CoreTimes]) -> Optional[Dict[str, Any]]:
-    """What there is to say of the time between two readings, as JSON (see ``CoreUse`` of the record)."""
+    """The load between two readings, as JSON (see ``CoreUse`` of the record)."""
     if not before or not after:
         return None
     cores, own_s = before.usable | after.usable, after.own_s - before.own_s
@@ -63,7 +63,7 @@ def busy(stat: str) -> Dict[int, float]:
 
 
 def quota(root: Path = Path("/")) -> Optional[float]:
-    """How many cores' time control groups leave to this process; None without a limit. The smallest one counts."""
+    """The cores' time that control groups leave to this process; None without a limit. The smallest one counts."""
     limits = []
     for version, group in proc.control_groups("cpu", root):
         with suppress(OSError, ValueError):  # without these files, or "max", which is no limit

@@ -50,7 +50,7 @@ EVERY_MS_OF_TRAININGS = 2000  # which take hours, and every look is kept until t
 
 
 def ask(*arguments: str) -> str:
-    """What ``nvidia-smi`` prints; empty where it is missing, fails or takes more than 10 s."""
+    """The output of ``nvidia-smi``; empty where it is missing, fails or takes more than 10 s."""
     try:
         done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
@@ -78,7 +78,7 @@ def devices(listing: str) -> List[str]:
 
 
 def visible(planned: str, handed_out: str) -> Optional[str]:
-    """What CUDA_VISIBLE_DEVICES is to be where a batch system has ``handed_out`` GPUs to a job that ``planned`` some.
+    """CUDA_VISIBLE_DEVICES where a batch system has ``handed_out`` GPUs to a job that ``planned`` some.
 
     Numbers in a plan are places among those; a GPU with a name of its own stays as it is, and so do all if none were handed
     out. None if there are not that many.
@@ -92,7 +92,7 @@ def visible(planned: str, handed_out: str) -> Optional[str]:
 
 
 def describe() -> List[Dict[str, str]]:
-    """Each GPU with its settings, in the order of their PCI addresses; without ``nvidia-smi`` what the driver calls it."""
+    """Each GPU with its settings, in the order of their PCI addresses; without ``nvidia-smi`` its name in the driver."""
     for fields in ({**FACTS, **SETTINGS}, FACTS):
         if text := ask(f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"):
             rows = [line.split(", ") for line in text.strip().splitlines()]
@@ -148,7 +148,7 @@ class GpuWatch:
         self._reader.start()
 
     def end(self) -> Dict[str, Any]:
-        """Stop, and return what was seen as evidence, "gpu" (see ``summary``); empty where nothing could be watched."""
+        """Stop, and return the evidence "gpu" (see ``summary``); empty where nothing could be watched."""
         if self._process is None:
             return {}
         self._process.terminate()
@@ -166,9 +166,10 @@ class GpuWatch:
 
 
 def summary(lines: List[str]) -> Dict[str, Any]:
-    """What lines of WATCHED and reasons show: least, median and most of each figure (MHz, °C, W), and in how many samples
-    a GPU was slowed down, and why; ``power_capped`` counts those at its power limit. Neither is there where a GPU tells no
-    reasons. Empty without a line that is whole.
+    """Least, median and most of each figure (MHz, °C, W) in lines of WATCHED and reasons; empty without a whole line.
+
+    ``slowed`` counts the samples in which a GPU was slowed down, by reason, ``power_capped`` those at its power limit.
+    Neither is there where a GPU tells no reasons.
     """
     samples = [values for line in lines if len(values := line.strip().split(", ")) == len(WATCHED) + 1]
     # The last line may be cut off, and where a GPU does not tell there is "[N/A]" or "[Not Supported]".

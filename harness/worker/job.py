@@ -1,4 +1,4 @@
-"""The run directory as a worker sees it: the spec, the plan, and which process of the plan this is."""
+"""The run directory as a worker sees it: the spec, the plan, and this process of the plan."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Job:
 
     @property
     def training(self) -> Any:
-        """How to train to an accuracy (a dictionary); None when img/s are measured."""
+        """The fields of a training to an accuracy (a dictionary); None when img/s are measured."""
         return self.spec.get("training")
 
     @property
@@ -87,7 +87,7 @@ class Job:
 
     @property
     def emulation(self) -> Any:
-        """What the plan says of an emulated device (a dictionary); None for a real one."""
+        """The plan's facts of an emulated device (a dictionary); None for a real one."""
         return self.plan.get("emulation")
 
     @property
@@ -97,9 +97,7 @@ class Job:
 
     @property
     def batch_shape(self) -> Tuple[int, int]:
-        """How many images a device gets at once, and their size. An emulated one looks at none: of synthetic ones it gets
-        one pixel.
-        """
+        """A device's images at once, and their size. An emulated one uses none: synthetic ones are one pixel."""
         synthetic = self.emulation and not self.real_data
         return (1, 1) if synthetic else (self.spec["batch_size"], self.spec["image_size"])
 
@@ -133,14 +131,14 @@ class Job:
         return math.ceil(len(self.images) / (self.world_size * self.devices * int(self.spec["batch_size"])))
 
     def reading(self, device: int = 0) -> ReadingOrder:
-        """Which images a device of this process trains on, after those of the epochs before a checkpoint."""
+        """The images that a device of this process trains on, after those of the epochs before a checkpoint."""
         _, epochs = self.resumed or ({}, [])
         done = len(epochs) * self.steps_per_epoch * self.spec["batch_size"] if epochs else 0
         rank, world = self.rank * self.devices + device, self.world_size * self.devices
         return self._reading(self.images, rank, world, seed=self.spec["seed"], done=done)
 
     def evaluating(self) -> ReadingOrder:
-        """Which images this process evaluates, on its first device."""
+        """The images that this process evaluates, on its first device."""
         return self._reading(index.read(self.run_dir / "validation.index"), self.rank, self.world_size)
 
     def _reading(self, images: index.Index, rank: int, world: int, **training: int) -> ReadingOrder:
@@ -148,20 +146,20 @@ class Job:
         return ReadingOrder(images, rank, world, batch_size, image_size, decoders, self.num_classes, **training)
 
     def cache_images(self) -> Dict[str, Any]:
-        """Bring the page cache into the state of ``--data-cache`` for what is to be read. Returns what to note of it."""
+        """Bring the images to read into the state of ``--data-cache``. Returns the fields to note of the page cache."""
         count = (self.spec["warmup_steps"] + self.spec["steps"]) * self.spec["batch_size"]
         extents: List[page_cache.Extent] = []
         for device in range(self.devices):
             reading = self.reading(device)
             positions = itertools.islice(reading.positions(), min(count, reading.longest_share))
             extents += [reading.index.extent(image) for image in sorted({image for _, image in positions})]
-        wanted = self.spec["data_cache"]
+        state = self.spec["data_cache"]
         before = after = page_cache.cached_share(extents)
-        if wanted != "as_found":
-            (page_cache.forget if wanted == "cold" else page_cache.fetch)(extents)
+        if state != "as_found":
+            (page_cache.forget if state == "cold" else page_cache.fetch)(extents)
             after = page_cache.cached_share(extents)
         image_bytes = page_cache.mean_bytes(extents)
-        return {"data_cache": {"wanted": wanted, "found": before, "left": after, "image_bytes": image_bytes}}
+        return {"data_cache": {"wanted": state, "found": before, "left": after, "image_bytes": image_bytes}}
 
     def synthetic_batch(self, device: int = 0) -> Tuple[np.ndarray, np.ndarray]:
         """A device's synthetic batch, the same in every framework: images float32 [N, H, W, 3], labels int64 [N]."""

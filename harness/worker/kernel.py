@@ -17,16 +17,13 @@ from harness.worker.trainer import Trainer
 
 
 def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None) -> Dict[str, Any]:
-    """Measure every size and say what is wrong with its result. The message of a size may be shorter (``Kernel.size``).
-
-    Returns this rank's evidence.
-    """
-    wanted = job.kernel
-    kernel, body = kernels.specification(wanted["name"]), kernels.body(wanted["name"], fabric.servers)
+    """Measure and check every size, or a smaller one (see ``Kernel.size``). Returns this rank's evidence."""
+    name = job.kernel["name"]
+    kernel, body = kernels.specification(name), kernels.body(name, fabric.servers)
     warmup, steps = job.spec["warmup_steps"], job.spec["steps"]
-    for size in kernel.sizes(wanted["sizes"], fabric.size):
+    for size in kernel.sizes(job.kernel["sizes"], fabric.size):
         work = body(fabric, size, job.spec["seed"])
-        stepped = SimpleNamespace(  # what there is in a ``Trainer`` that the loop calls
+        stepped = SimpleNamespace(  # the attributes of a ``Trainer`` that the loop uses
             marks=fabric.marks,
             step=work.step,
             synchronize=fabric.synchronize,
@@ -37,9 +34,10 @@ def run(job: Job, events: Events, fabric: Fabric, meter: Optional[Meter] = None)
         times = asdict(window)
         del times["servers"], times["cores"], times["warmup_steps"]
         times["collected_s"] = getattr(work, "collected_s", [])[-steps:]  # without the warm-up
-        # Of the measured steps: a check may take others. What is no number cannot be in a record; the problem says so.
+        # This is before a check, which may take other steps. A record cannot hold NaN; the problem says so.
         history = [float(each) for each in getattr(work, "history", list)() if isfinite(each)]
-        own = {"own": work.own_times(steps)} if kernel.own_times else {}
-        events.emit("size", size=size, **times, **own, history=history, problem=work.problem())
+        if kernel.own_times:
+            times["own"] = work.own_times(steps)
+        events.emit("size", size=size, **times, history=history, problem=work.problem())
     events.emit("measured")
     return {"world_size": fabric.size, "transport": fabric.transport()}

@@ -13,7 +13,7 @@ from typing import Any, Dict, Mapping
 
 from harness.worker import gpus
 
-# What changes how fast or how a run goes. Nothing else of the environment goes into a record.
+# Variables that change the speed or the way of a run. No other ones go into a record.
 RELEVANT = re.compile(
     r"(OMP|KMP|GOMP|MKL|ONEDNN|DNNL|OPENBLAS|TF|XLA|JAX|TORCH|PYTORCH|GLOO|NCCL|CUDA|NVIDIA|HOROVOD|OMPI|OPAL|MPICH|"
     r"MPIR|PMIX?|I_MPI|MPI4PY|UCX|FI|MALLOC|GRPC)_\w+|HARNESS_SYS|LD_PRELOAD|LD_LIBRARY_PATH|LOADEDMODULES|"
@@ -69,7 +69,7 @@ def software() -> Dict[str, Any]:
 
 
 def _first(file: str, pattern: str) -> str:
-    """What the first line of a file that matches ``pattern`` says; empty where there is none."""
+    """The group of ``pattern`` in a file's first line that matches; empty where there is none."""
     text = Path(file).read_text() if Path(file).exists() else ""
     match = re.search(pattern, text, re.MULTILINE)
     return match[1] if match else ""

@@ -114,7 +114,7 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
                 if cache:
                     cache["data_cache"]["read_bytes"] = -proc.read_bytes()
 
-        # What waits in place of an emulated device says nothing about its energy.
+        # The waits in place of an emulated device say nothing about its energy.
         gauge = None if watch else meter(job.plan, job.process)
         of_cores = job.run_dir if gauge and job.spec["device"] == "cpu" else None
         window = measure(trainer, warmup, steps, announce, gauge, _settled(trainer, job), of_cores)
@@ -130,7 +130,7 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
 
 
 def _settled(trainer: Trainer, job: Job) -> Optional[Callable[[List[float]], bool]]:
-    """With ``--warmup auto``: whether the steps so far are steady on all workers, who agree on it."""
+    """The test of ``--warmup auto``: the steps so far are steady on all workers, who agree on it."""
     if not job.spec.get("warmup_auto"):
         return None
     if not isinstance(trainer, Learner):
@@ -139,8 +139,8 @@ def _settled(trainer: Trainer, job: Job) -> Optional[Callable[[List[float]], boo
         )
 
     def all_settled(durations_s: List[float]) -> bool:
-        own = settled(durations_s, scatters=not job.emulation or job.real_data)
-        return own is not None and not any(trainer.total([float(not own)]))
+        is_settled = settled(durations_s, scatters=not job.emulation or job.real_data)
+        return is_settled is not None and not any(trainer.total([float(not is_settled)]))
 
     return all_settled
 
@@ -162,7 +162,7 @@ def _watch(job: Job, every_ms: int) -> GpuWatch:
 
 
 def _leave(job: Job, events: Events, joined: Any) -> None:
-    """Say what this was measured with, and leave the trainer's or the fabric's world."""
+    """Note the machine and the software, and leave the trainer's or the fabric's world."""
     if job.rank == 0:
         facts = {"machine": machine.describe(), "variables": machine.relevant_variables(os.environ)}
         events.emit("software", **machine.software(), **facts)
@@ -175,7 +175,7 @@ def _leave(job: Job, events: Events, joined: Any) -> None:
 
 
 def _leave_late(events: Events) -> None:
-    """End a process that has told all it measured, and that its library does not let go."""
+    """End a process that has reported all measurements, and that its library does not let go."""
     print(f"harness: ended {LEAVE_S:.0f} s after its last barrier: its library's end (MPI_Finalize) has not returned")
     events.emit("closed")
     _end(0)

@@ -13,7 +13,7 @@ import numpy as np
 from harness.worker.fabric import Fabric
 from harness.worker.job import Job
 
-# How each library that --mpi names begins to speak of itself.
+# The first words of each library that --mpi names about itself.
 OWN_NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "intel": "Intel(R) MPI"}
 LONGEST_VERSION = 8192  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH; Open MPI's is 256
 
@@ -29,7 +29,7 @@ class Mpi(Fabric):
         return values.copy()
 
     def values(self, array: Any) -> np.ndarray:
-        """The array itself, or its memory as one of NumPy: what MPI is given, too."""
+        """The array itself, or its memory as one of NumPy, which MPI is given, too."""
         return array
 
     def allreduce(self, array: Any) -> Any:
@@ -83,7 +83,7 @@ def check_mpi_world(rank: int, size: int, job: Job) -> None:
 
 
 def mpi_version() -> str:
-    """What the MPI library that is loaded, whoever loaded it, calls itself: ``MPICH 5.0.2``, or ``no MPI library``."""
+    """The name of the MPI library that is loaded, whoever loaded it: ``MPICH 5.0.2``, or ``no MPI library``."""
     names = ("libmpi.so", "libmpi_abi.so", "libmpich", "libmpi_")
     paths = (line.rpartition(" ")[2] for line in Path("/proc/self/maps").read_text().splitlines())
     file = next((path for path in paths if path.startswith("/") and Path(path).name.startswith(names)), None)

@@ -1,4 +1,4 @@
-"""How processes of a run meet: sockets bound to the planned address alone, and the interface that owns it."""
+"""The meeting of a run's processes: sockets bound to the planned address alone, and the interface that owns it."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def wait_for_listener(address: str, port: int, timeout_s: float) -> None:
 
 def interface_of(address: str) -> str:
     """The name of this host's interface that owns ``address``. Raises RuntimeError when none does."""
-    wanted = socket.gethostbyname(address)
-    if wanted.startswith("127."):
+    ipv4 = socket.gethostbyname(address)
+    if ipv4.startswith("127."):
         return "lo"  # owns all of 127/8, reports only its first address
     table = array.array("B", bytes(ADDRESS_BYTES * MOST_ADDRESSES))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        asked = struct.pack("iL", len(table), table.buffer_info()[0])
-        size, _ = struct.unpack("iL", fcntl.ioctl(probe, SIOCGIFCONF, asked))
+        request = struct.pack("iL", len(table), table.buffer_info()[0])
+        size, _ = struct.unpack("iL", fcntl.ioctl(probe, SIOCGIFCONF, request))
     for entry in (table[at : at + ADDRESS_BYTES].tobytes() for at in range(0, size, ADDRESS_BYTES)):
-        if socket.inet_ntoa(entry[20:24]) == wanted:
+        if socket.inet_ntoa(entry[20:24]) == ipv4:
             return entry[:16].rstrip(b"\0").decode().partition(":")[0]  # a second address may have a label, eth0:1
-    raise RuntimeError(f"no network interface of this host has the address {address} ({wanted})")
+    raise RuntimeError(f"no network interface of this host has the address {address} ({ipv4})")
 
 
 def nccl_meets_on(address: str, folder: Path) -> None:
     """Have NCCL meet the other ranks on the interface that owns ``address``, unless its variable names another one.
 
-    What it says of its network goes into a file of ``folder``, unless the user has it say something else.
+    Its messages about the network go into a file of ``folder``, unless the user's variable chooses other ones.
     """
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface_of(address)}")  # "=": eth1 alone, not eth10 as well
     if "NCCL_DEBUG" not in os.environ:

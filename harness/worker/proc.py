@@ -1,4 +1,4 @@
-"""What Linux says of processes (proc(5), waitid(2)). Python 3.9; standard library."""
+"""Linux's view of processes (proc(5), waitid(2)). Python 3.9; standard library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def stat(pid: int) -> List[str]:
 
 
 def exit_code(child: int) -> Optional[int]:
-    """How a child has ended, as ``Popen`` has it, or None. It is not reaped: its number stays its own."""
+    """The exit code of a child that has ended, as ``Popen`` has it, or None. It is not reaped: its number stays its own."""
     ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         return None

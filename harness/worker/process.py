@@ -1,4 +1,4 @@
-"""A process of a run: what it is told, the file of events that its controller reads, its end with others. Python 3.9."""
+"""A process of a run: its arguments, the file of events that its controller reads, its end with others. Python 3.9."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PR_GET_CHILD_SUBREAPER = 37
 
 
 def parser(*numbers: str) -> argparse.ArgumentParser:
-    """Of what every process of a run is told: the run directory, which repeat it is of, and these other ``numbers``."""
+    """A parser of every process's arguments: the run directory, the number of its repeat, and these other ``numbers``."""
     options = argparse.ArgumentParser()
     options.add_argument("--run", type=Path, required=True)
     for name in ("--repeat", *numbers):

@@ -46,9 +46,9 @@ def interfaces() -> Bytes:
 
 
 def _main() -> int:
-    given = parser("--index").parse_args()
-    repeat_dir, plan = folder_of(given.run, given.repeat), plan_of(given.run, given.repeat)
-    process = plan["processes"][given.index]
+    options = parser("--index").parse_args()
+    repeat_dir, plan = folder_of(options.run, options.repeat), plan_of(options.run, options.repeat)
+    process = plan["processes"][options.index]
     name = name_of(process)
     events = Events(repeat_dir / "events" / f"{name}.jsonl")
     argv = arguments(plan, process)
@@ -77,13 +77,13 @@ def _main() -> int:
     facts = {"code": code, "stopped": stopped, "seconds": time.monotonic() - began, "argv": argv}
     events.emit("ended", **facts, bytes={interface: counts for interface, counts in moved.items() if any(counts)})
     if code == 0 or (stopped and is_over and is_over()):
-        if given.index == 0:
+        if options.index == 0:
             events.emit("software", machine=machine.describe(), variables=machine.relevant_variables(env))
         events.emit("closed")
         return 0
     if not stopped:
-        what = "cannot be started" if failure else f"exit code {code}"
-        events.emit("error", type=what, message=failure or _last_line(repeat_dir / "logs" / f"{name}.log"))
+        kind = "cannot be started" if failure else f"exit code {code}"
+        events.emit("error", type=kind, message=failure or _last_line(repeat_dir / "logs" / f"{name}.log"))
     if code < 0:  # end as the program did
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its own, if it was to
         if -code != signal.SIGKILL:
@@ -108,7 +108,7 @@ def _attend(
         signal.signal(number, end)
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # What the launcher has opened for an MPI rank (close_fds) belongs to the program, which dies with this process.
+    # Files that the launcher has opened for an MPI rank (close_fds) belong to the program, which dies with this process.
     child = subprocess.Popen(
         argv, env=env, cwd=folder, close_fds=False, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     )
@@ -126,15 +126,15 @@ def _end_all() -> None:
     """End whatever the program has left behind: ask, wait a little, kill."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     deadline, number = time.monotonic() + GRACE_S, signal.SIGTERM
-    asked: List[int] = []
+    signalled: List[int] = []
     while below := list(proc.descendants()):
         if time.monotonic() > deadline:
-            number, asked = signal.SIGKILL, []
+            number, signalled = signal.SIGKILL, []
         for pid in below:
-            if pid not in asked:
+            if pid not in signalled:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-        asked = below
+        signalled = below
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

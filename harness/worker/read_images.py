@@ -31,7 +31,7 @@ def serve(
 ) -> None:
     """Answer the lines on stdin. ``ahead`` batches may lie ready, made before the seconds began; they do not count.
 
-    ``find_bad`` is asked for an image among the first so many, where a framework does not say which one it could not read.
+    ``find_bad`` finds an image among the first so many, where a framework does not name the one that it could not read.
     """
     read = images = 0
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Whether steps are steady, and how long a steady step takes: one test, for warm-up and for what is measured.
+"""The test of steady steps, for warm-up and for measured ones alike, and the time of a steady step.
 
 The first steps after a barrier are no steps like those that follow: all workers begin at once, queues are empty, and
 nothing of the step before is still under way. So the first one is left out, and as many more, up to a third of all, as it
@@ -31,7 +31,7 @@ FEWEST_SCATTERED = 6  # and where they scatter: fewer blocks tell next to nothin
 
 
 class Steadiness(NamedTuple):
-    """How many steps were ``left_out`` after the barrier, and by which share the others change from first to last.
+    """The number of steps ``left_out`` after the barrier, and the share by which the others change from first to last.
 
     ``drift`` is None where there are too few steps to tell. ``trends``: they change by more than chance and ``LIMIT``.
     """
@@ -42,7 +42,7 @@ class Steadiness(NamedTuple):
 
 
 def drift(durations_s: Sequence[float]) -> Tuple[float, float]:
-    """By which share steps change from the first to the last, and the p-value of Mann and Kendall (normal approximation).
+    """The share by which steps change from first to last, and the p-value of Mann and Kendall (normal approximation).
 
     H. B. Mann, Econometrica 13 (1945) 245–259; P. K. Sen, J. Am. Stat. Assoc. 63 (1968) 1379–1389.
     """
@@ -51,9 +51,8 @@ def drift(durations_s: Sequence[float]) -> Tuple[float, float]:
     blocks = [fmean(durations_s[begin:end]) for begin, end in zip(ends, ends[1:])]
     pairs = [(later - earlier, blocks[later] - blocks[earlier]) for earlier, later in combinations(range(count), 2)]
     slope = median(rise / apart for apart, rise in pairs)
-    surplus = abs(
-        sum((rise > 0) - (rise < 0) for _, rise in pairs)
-    )  # of pairs that rise over those that fall, or reverse
+    # The surplus of pairs that rise over those that fall, or reverse.
+    surplus = abs(sum((rise > 0) - (rise < 0) for _, rise in pairs))
     deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     p = math.erfc(max(surplus - 1, 0) / deviation / math.sqrt(2))
     at_once = median(blocks[count // 2 :]) - median(blocks[: count // 2])
@@ -61,18 +60,18 @@ def drift(durations_s: Sequence[float]) -> Tuple[float, float]:
 
 
 def trends(change: float, p: float, scatters: bool) -> bool:
-    """Whether a ``drift`` is more than ``LIMIT`` and, of steps that scatter, than chance."""
+    """True if a ``drift`` is more than ``LIMIT`` and, of steps that scatter, than chance."""
     return abs(change) > LIMIT and (not scatters or p < ALPHA)
 
 
 def _may_be_chance(change: float, durations_s: Sequence[float]) -> bool:
-    """Whether steps that were waited for scatter so much, and change so little, that it takes a test to tell a trend."""
+    """True if steps that were waited for scatter so much, and change so little, that only a test can tell a trend."""
     apart = median(abs(after - before) for before, after in zip(durations_s, durations_s[1:])) / median(durations_s)
     return len(durations_s) >= FEWEST_SCATTERED and apart > REPEATS and abs(change) <= 2 * LIMIT
 
 
 def settled(durations_s: Sequence[float], scatters: bool) -> Optional[bool]:
-    """Whether warm-up may end after steps of so many seconds; None: it is too early to ask, on all workers alike."""
+    """True if warm-up may end after steps of so many seconds; None: it is too early to ask, on all workers alike."""
     count = 2 * FEWEST_SCATTERED if scatters else FEWEST + 1
     if len(durations_s) <= count or len(durations_s) % (count // 2):
         return None
@@ -80,7 +79,7 @@ def settled(durations_s: Sequence[float], scatters: bool) -> Optional[bool]:
 
 
 def steadiness(durations_s: Sequence[float], scatters: bool) -> Steadiness:
-    """Of steps in a row (seconds each, the mean of all ranks), the first one after a barrier. ``scatters``: see above."""
+    """The steadiness of steps in a row (seconds each, means of all ranks) after a barrier. ``scatters``: see above."""
     steps, fewest = len(durations_s), FEWEST_SCATTERED if scatters else FEWEST
     if steps - 1 < fewest:
         return Steadiness(min(1, steps - 1), None, False)

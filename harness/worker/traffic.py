@@ -51,22 +51,22 @@ class Look(NamedTuple):
 
 
 def look() -> Look:
-    """To be called while everybody stands still."""
+    """Read all counters, while everybody stands still."""
     return Look(sockets(), cards.read())
 
 
 def sockets() -> Optional[Sockets]:
     """The counters of this process's TCP sockets; None where the kernel does not tell."""
-    own = set()
+    opened = set()
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # closed meanwhile
-            own.add(str(entry.readlink()))
+            opened.add(str(entry.readlink()))
     try:
         return {
             inode: (address, sent, received)
             for family in (socket.AF_INET, socket.AF_INET6)
             for inode, address, sent, received in _dump(family)
-            if f"socket:[{inode}]" in own
+            if f"socket:[{inode}]" in opened
         }
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""What a backend implements: one ``Trainer`` per worker process, and ``serve`` for a parameter server process.
+"""The interface of a backend: one ``Trainer`` per worker process, and ``serve`` for a parameter server process.
 
 A backend's ``trainer.py``, or ``trainer/main.py``, defines ``create(job) -> Trainer`` and, for parameter servers,
 ``serve(job, ready) -> None``, which calls ``ready()`` once it listens and returns when the workers have finished.
@@ -22,7 +22,7 @@ PADDING = -1  # the label of a row that is there only to fill a batch
 
 @dataclass(frozen=True)
 class State:
-    """What a worker can say of its training when the window is closed.
+    """A worker's account of its training when the window is closed.
 
     ``parameters`` are this worker's view, float32 in the canonical layout (see ``harness.models.layers``), keyed by
     tensor name. ``losses`` are this worker's, of every step since the start. ``updates`` counts how often the parameters
@@ -65,8 +65,7 @@ class State:
 
 
 class Evaluation(NamedTuple):
-    """How many images were looked at, how many of them have their class first and among the first five, and the sum of
-    their losses."""
+    """The number of images, of those with their class first and among the first five, and the sum of all losses."""
 
     images: int
     top1: int
@@ -84,13 +83,13 @@ def evaluation(batches: Iterable[Tuple[np.ndarray, np.ndarray]]) -> Evaluation:
     for logits, labels in batches:
         real = labels != PADDING
         logits, labels = logits[real].astype(np.float64), labels[real]
-        own = logits[np.arange(len(labels)), labels]
-        rank = (~(logits < own[:, None])).sum(axis=1)  # 1: nothing but itself is before it
+        right = logits[np.arange(len(labels)), labels]
+        rank = (~(logits < right[:, None])).sum(axis=1)  # 1: nothing but itself is before it
         highest = logits.max(axis=1, initial=-np.inf)
         images += len(labels)
         top1 += int((rank <= 1).sum())
         top5 += int((rank <= 5).sum())
-        loss += float((highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1)) - own).sum())
+        loss += float((highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1)) - right).sum())
     return Evaluation(images, top1, top5, loss)
 
 

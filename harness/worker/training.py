@@ -139,17 +139,18 @@ def _check_finite(loss: float, where: str) -> None:
 
 def _share_statistics(trainer: Learner, workers: int) -> None:
     """Give all workers, and all their devices, the mean of their batch-norm statistics."""
-    own = trainer.statistics()
-    if not own:
+    statistics = trainer.statistics()
+    if not statistics:
         return
-    summed = np.array(trainer.total(np.concatenate([value.ravel() for value in own.values()]).tolist())) / workers
-    ends = np.cumsum([value.size for value in own.values()])[:-1]
+    values = list(statistics.values())
+    summed = np.array(trainer.total(np.concatenate([value.ravel() for value in values]).tolist())) / workers
+    ends = np.cumsum([value.size for value in values])[:-1]
     parts = np.split(summed.astype(np.float32), ends)
-    trainer.restore({name: part.reshape(value.shape) for (name, value), part in zip(own.items(), parts)})
+    trainer.restore({name: part.reshape(value.shape) for (name, value), part in zip(statistics.items(), parts)})
 
 
 def _accuracy(trainer: Learner) -> Dict[str, Any]:
-    """How well the model does on all validation images, the same on all workers: accuracies as fractions, the mean loss."""
+    """The model's results on all validation images, the same on all workers: accuracies as fractions, the mean loss."""
     images, top1, top5, loss = trainer.total(trainer.evaluate())
     mean = loss / images
     return {

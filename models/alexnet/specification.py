@@ -4,8 +4,6 @@ It has the fourth convolution of that benchmark, with 384 outputs in place of 25
 first dense layer, 151 of 247 MB, is a convolution over all 6×6 pixels that are left of an image of 227, as in ``vgg16``.
 """
 
-from __future__ import annotations
-
 from harness.models.layers import Convolution, ModelSpecification, Pool
 
 HALVE = Pool("max", size=3, stride=2, padded=False)
@@ -15,7 +13,6 @@ SPECIFICATION = ModelSpecification(
     description="AlexNet in one tower without dropout, 1001 classes",
     image_size=227,
     smallest_image=227,
-    norm=None,  # the convolutions have biases
     layers=(
         Convolution("conv1", 3, 64, (11, 11), 4, padded=False),
         HALVE,
@@ -29,5 +26,4 @@ SPECIFICATION = ModelSpecification(
         Convolution("hidden2", 4096, 4096, (1, 1)),
     ),
     features=4096,
-    num_classes=1001,
 )

@@ -5,8 +5,6 @@ in TensorFlow (NERSC/hep_cnn_benchmark on GitHub). Not all is as published: ther
 place, and class 0 is the background, so that two kinds of events make three classes.
 """
 
-from __future__ import annotations
-
 from harness.models.layers import HALVE, Convolution, ModelSpecification
 
 WIDTH = 128
@@ -17,7 +15,6 @@ SPECIFICATION = ModelSpecification(
     description="the supervised network of Kurth et al. 2017 for high-energy physics, 3 classes",
     image_size=224,
     smallest_image=16,
-    norm=None,  # the convolutions have biases
     layers=(*(layer for convolution in CONVOLUTIONS[:-1] for layer in (convolution, HALVE)), CONVOLUTIONS[-1]),
     features=WIDTH,
     num_classes=3,

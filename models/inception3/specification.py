@@ -100,5 +100,4 @@ SPECIFICATION = ModelSpecification(
     norm=BatchNorm(decay=0.999, epsilon=0.001, gamma=False),
     layers=LAYERS,
     features=CHANNELS,
-    num_classes=1001,
 )

@@ -8,8 +8,6 @@ same arithmetic and gives its kernel one canonical layout. Of larger images it l
 classified.
 """
 
-from __future__ import annotations
-
 from harness.models.layers import HALVE, Convolution, ModelSpecification
 
 SPECIFICATION = ModelSpecification(
@@ -17,7 +15,6 @@ SPECIFICATION = ModelSpecification(
     description="the network of TensorFlow's MNIST tutorial, on three channels, 11 classes",
     image_size=28,
     smallest_image=28,
-    norm=None,  # the convolutions have biases
     layers=(
         Convolution("conv1", 3, 32, (5, 5)),
         HALVE,

@@ -10,8 +10,6 @@ Nobody trains this network for its own sake. It makes the exchange of gradients 
   an even number of servers leaves every second server nearly empty.
 """
 
-from __future__ import annotations
-
 from harness.models.layers import BatchNorm, Convolution, ModelSpecification
 
 WIDTHS = (1024, 1024, 512, 512, 512, 512, 512, 256)  # channels between the 1×1 convolutions
@@ -27,5 +25,4 @@ SPECIFICATION = ModelSpecification(
         *(Convolution(f"chain{i}", WIDTHS[i - 1], WIDTHS[i], (1, 1)) for i in range(1, len(WIDTHS))),
     ),
     features=WIDTHS[-1],
-    num_classes=1001,
 )

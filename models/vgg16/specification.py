@@ -28,12 +28,10 @@ SPECIFICATION = ModelSpecification(
     description="VGG-16 without dropout, 1001 classes",
     image_size=224,
     smallest_image=224,
-    norm=None,  # the convolutions have biases
     layers=(
         *_stages(),
         Convolution("hidden1", 512, 4096, (7, 7), padded=False),
         Convolution("hidden2", 4096, 4096, (1, 1)),
     ),
     features=4096,
-    num_classes=1001,
 )

@@ -27,8 +27,7 @@ from harness.kernels.values import message
 from harness.records.kernel import KernelRank, KernelRecord, KernelRepeat, derive, judge
 from harness.records.record import seen_by
 from harness.report.text import kernels as texts
-from harness.worker.arithmetic import Arithmetic
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Arithmetic, Fabric
 from harness.worker.kernel import run
 from tests.conftest import PATIENCE_S, Harness
 from tests.made import content, edited, read, store
@@ -243,7 +242,7 @@ class World:
     def bodies(self, name: str, size: int, steps: int) -> tuple[list[Any], list[str]]:
         """Every rank's body after so many steps, and its problem."""
         for server in range(self.servers):
-            for loop in kernels.reducer(name)(Member(self, server), size, seed=1).loops():
+            for loop in kernels.reducer(name)(Member(self, server), size, seed=1):
                 Thread(target=self._served, args=(loop,), daemon=True).start()
         with ThreadPoolExecutor(self.ranks) as pool:
             bodies = list(pool.map(lambda rank: self._stepped(name, size, steps, rank), range(self.ranks)))

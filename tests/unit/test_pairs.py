@@ -19,8 +19,7 @@ from harness.records.kernel import KernelRank, KernelRecord, judge
 from harness.records.pairs import Slow
 from harness.report.text import kernels as texts
 from harness.report.text.pairs import findings
-from harness.worker.arithmetic import Arithmetic
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Arithmetic, Fabric
 from tests.unit.test_kernels import recorded
 
 STEPS, SIZE = 3, 1 << 20

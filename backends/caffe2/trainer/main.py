@@ -44,7 +44,7 @@ class DataParallelTrainer(Caffe2Trainer):
         self._net = model.net
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        """In a net for as many numbers: its blobs have one length."""
+        """The sums, by a net for as many numbers: its blobs have one length."""
         return self._sum(len(numbers)).total(numbers)
 
     def state(self) -> State:

@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Callable, List, Sequence
 
 import numpy as np
 from caffe2.python import core, dyndep, workspace
@@ -31,13 +31,15 @@ APPEARS_S = 120.0  # for the events of the first rank, which starts when the oth
 
 
 class RankWorld:
-    """How the nets of this rank reach those of the others. ``transport`` says what carries the gradients.
+    """The way in which this rank's nets reach those of the others. ``transport`` names the carrier of the gradients.
 
-    ``rendezvous`` is what data_parallel_model wants to know, ``at_once`` how many allreduces may be under way at the same
-    time, and ``details`` go into the record.
+    ``rendezvous`` is for data_parallel_model, ``at_once`` the number of allreduces that may be under way at the same time,
+    and ``details`` go into the record.
     """
 
     at_once: int
+    adapt_operator: Callable[[Any, Any], None]  # (net, operator): make one collective operator that of this world
+    close: Callable[[], None]
 
     def __init__(self, job: Job, transport: str, store: Any = None, interface: str = "", **details: Any) -> None:
         self.transport, self.details = transport, details
@@ -56,12 +58,6 @@ class RankWorld:
         for operator in [operator for operator in net.Proto().op if operator.engine == "GLOO"]:
             self.adapt_operator(net, operator)
 
-    def adapt_operator(self, net: Any, operator: Any) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
 
 class AllreduceNet:
     """Adds ``length`` float32 numbers of all ranks, over a common world of its own. All ranks make theirs together."""
@@ -70,9 +66,9 @@ class AllreduceNet:
         name = f"sum_of_{length}"
         meet, self._net = core.Net(f"meet_for_{name}"), core.Net(name)
         common = data_parallel_model._CreateOrCloneCommonWorld(meet, f"{name}_world", world.rendezvous)
-        self._own, self._sum = core.BlobReference(f"{name}_own"), core.BlobReference(f"{name}_sum")
-        workspace.FeedBlob(self._own, np.zeros(length, np.float32), HOST)
-        self._net.Copy([self._own], [self._sum])  # Gloo wants the sum where it was the last time
+        self._mine, self._sum = core.BlobReference(f"{name}_own"), core.BlobReference(f"{name}_sum")
+        workspace.FeedBlob(self._mine, np.zeros(length, np.float32), HOST)
+        self._net.Copy([self._mine], [self._sum])  # Gloo wants the sum where it was the last time
         self._net.Allreduce([common, self._sum], [self._sum], engine="GLOO")
         for net in (meet, self._net):
             world.adapt(net)
@@ -81,7 +77,7 @@ class AllreduceNet:
             workspace.CreateNet(self._net)
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        workspace.FeedBlob(self._own, np.array(numbers, np.float32), HOST)
+        workspace.FeedBlob(self._mine, np.array(numbers, np.float32), HOST)
         with plain_errors():
             workspace.RunNet(self._net)
         return workspace.FetchBlob(self._sum).tolist()
@@ -117,7 +113,7 @@ class Gloo(RankWorld):
                 argument.i = self._timeout_ms
 
     def close(self) -> None:
-        """Remove what the ranks met through: each rank's files name all others. The sockets end with the process."""
+        """Remove the ranks' rendezvous: each rank's files name all others. The sockets end with the process."""
         # Once Gloo has seen that a peer is gone, it does not look whether what the last barrier sums is there already.
         time.sleep(TAKEN_S)
         if self.rendezvous["shard_id"] == 0:
@@ -136,13 +132,13 @@ class Mpi(RankWorld):
             raise RuntimeError(
                 f"{mpi_version()} takes calls from one thread only, a dag calls from several: --net-type simple"
             )
-        library, wanted = Path(sys.prefix) / LIBRARY, options["mpi_operators"]
-        if wanted == "caffe2" and not library.exists():
+        library, operators = Path(sys.prefix) / LIBRARY, options["mpi_operators"]
+        if operators == "caffe2" and not library.exists():
             raise RuntimeError(
                 "--mpi-operators caffe2: this environment was built without them, as there was no C++ compiler: build it "
                 "anew with one, or give --mpi-operators mpi4py"
             )
-        self._compiled = wanted != "mpi4py" and library.exists()
+        self._compiled = operators != "mpi4py" and library.exists()
         caller, used = ("in Caffe2", "caffe2") if self._compiled else ("through mpi4py", "mpi4py")
         super().__init__(job, f"{mpi_version()} {caller}", mpi_operators=used)
         if self._compiled:

@@ -1,4 +1,4 @@
-"""What carries Horovod's gradients, by itself: its operations, with arrays of the framework that it runs on."""
+"""Horovod's operations without a training, with arrays of the framework that it runs on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.backends.horovod.trainer import world
-from harness.worker.arithmetic import OfTensorFlow, OfTorch
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Fabric, of_tensorflow, of_torch
 from harness.worker.job import Job
 
 
@@ -19,8 +18,8 @@ class Horovod(Fabric):
     def __init__(self, job: Job) -> None:
         self._job, framework = job, job.spec["framework"]
         self._hvd = importlib.import_module(f"horovod.{framework}")
-        of_torch = framework == "torch"
-        if not of_torch:
+        is_torch = framework == "torch"
+        if not is_torch:
             from harness.worker.frameworks.tensorflow import prepare
 
             prepare(job)
@@ -30,18 +29,18 @@ class Horovod(Fabric):
             self.marks = CudaMarks
         world.join(job, self._hvd)
         self.rank, self.size = self._hvd.rank(), self._hvd.size()
-        self.array = self._of_torch if of_torch else self._of_tensorflow  # type: ignore[method-assign]
-        self.arithmetic = OfTorch() if of_torch else OfTensorFlow()
+        self.array = self._torch_array if is_torch else self._tensorflow_array
+        self.arithmetic = of_torch() if is_torch else of_tensorflow()
         # PyTorch's gradients are summed in place, TensorFlow's tensors are never changed.
-        self._allreduce = self._hvd.allreduce_ if of_torch else self._hvd.allreduce
+        self._allreduce = self._hvd.allreduce_ if is_torch else self._hvd.allreduce
 
-    def _of_torch(self, values: np.ndarray) -> Any:
+    def _torch_array(self, values: np.ndarray) -> Any:
         import torch
 
         torch.set_num_threads(self._job.spec["threads"])
         return torch.tensor(values, device=self._job.spec["device"])
 
-    def _of_tensorflow(self, values: np.ndarray) -> Any:
+    def _tensorflow_array(self, values: np.ndarray) -> Any:
         import tensorflow as tf
 
         with tf.device("/GPU:0" if self._job.spec["device"] == "cuda" else "/CPU:0"):

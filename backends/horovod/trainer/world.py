@@ -34,7 +34,7 @@ def join(job: Job, hvd: Any) -> None:
 
 
 def transport(job: Job, hvd: Any) -> str:
-    """What carries the gradients, as Horovod and the libraries in this process say now."""
+    """The carrier of the gradients, as Horovod and the libraries in this process name it now."""
     if job.spec["transport"] == "nccl":
         carrier = nccl(str(hvd.nccl_built()))
     else:
@@ -45,18 +45,18 @@ def transport(job: Job, hvd: Any) -> str:
 def _rendezvous(job: Job) -> None:
     """Say who this rank is, where, and where it meets the others, as ``horovodrun`` would. On rank 0 let them meet."""
     workers = job.processes("worker")
-    first, own = workers[0], job.process
-    node = [process["rank"] for process in workers if process["node"] == own["node"]]
-    across = [process["rank"] for process in workers if process["local_rank"] == own["local_rank"]]
+    first, here = workers[0], job.process
+    node = [process["rank"] for process in workers if process["node"] == here["node"]]
+    across = [process["rank"] for process in workers if process["local_rank"] == here["local_rank"]]
     os.environ.update(
         HOROVOD_GLOO_RENDEZVOUS_ADDR=first["address"],
         HOROVOD_GLOO_RENDEZVOUS_PORT=str(first["port"]),
-        HOROVOD_GLOO_IFACE=interface_of(own["address"]),
+        HOROVOD_GLOO_IFACE=interface_of(here["address"]),
         HOROVOD_GLOO_TIMEOUT_SECONDS=str(int(job.spec["timeout_s"])),
-        HOROVOD_HOSTNAME=own["host"],
+        HOROVOD_HOSTNAME=here["host"],
         HOROVOD_RANK=str(job.rank),
         HOROVOD_SIZE=str(job.world_size),
-        HOROVOD_LOCAL_RANK=str(own["local_rank"]),
+        HOROVOD_LOCAL_RANK=str(here["local_rank"]),
         HOROVOD_LOCAL_SIZE=str(len(node)),
         HOROVOD_CROSS_RANK=str(across.index(job.rank)),
         HOROVOD_CROSS_SIZE=str(len(across)),
@@ -67,5 +67,5 @@ def _rendezvous(job: Job) -> None:
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
     # On this rank's address alone; Horovod's launcher binds it to every interface.
-    server = RendezvousHTTPServer((own["address"], own["port"]), RendezvousHandler, 0)
+    server = RendezvousHTTPServer((here["address"], here["port"]), RendezvousHandler, 0)
     threading.Thread(target=server.serve_forever, name="rendezvous", daemon=True).start()

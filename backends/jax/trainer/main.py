@@ -1,7 +1,4 @@
-"""JAX, beside the framework: ``jax.distributed`` joins one process for each device.
-
-XLA averages the gradients, over Gloo between CPUs and NCCL between GPUs.
-"""
+"""JAX, beside the framework: one process for each device. XLA averages gradients over Gloo (CPUs) or NCCL (GPUs)."""
 
 from __future__ import annotations
 
@@ -51,10 +48,10 @@ class Gloo:
         self._address, self._make = address, _jax.make_gloo_tcp_collectives
         _jax.make_gloo_tcp_collectives = self
 
-    def __call__(self, **given: Any) -> Any:
-        made = self._make(hostname=socket.gethostbyname(self._address), **given)
+    def __call__(self, **arguments: Any) -> Any:
+        collectives = self._make(hostname=socket.gethostbyname(self._address), **arguments)
         self.carries = f"gloo on {interface_of(self._address)}"
-        return made
+        return collectives
 
 
 def join(job: Job) -> None:

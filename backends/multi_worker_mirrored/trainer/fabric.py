@@ -1,4 +1,4 @@
-"""What carries the gradients of TensorFlow's collectives, by itself: a replica context's operations."""
+"""The operations of TensorFlow's collectives without a training: those of a replica context."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.backends.multi_worker_mirrored.trainer.world import FETCHED_S, carrier, options, strategy
-from harness.worker.arithmetic import OfTensorFlow
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Fabric, of_tensorflow
 from harness.worker.frameworks.tensorflow import prepare
 from harness.worker.job import Job
 
@@ -18,7 +17,7 @@ from harness.worker.job import Job
 class Mirrored(Fabric):
     """One replica for each process."""
 
-    arithmetic = OfTensorFlow()
+    arithmetic = of_tensorflow()
 
     def __init__(self, job: Job) -> None:
         prepare(job)

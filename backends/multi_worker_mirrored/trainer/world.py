@@ -1,4 +1,4 @@
-"""TensorFlow's world of workers: joining it, and what carries its messages."""
+"""TensorFlow's world of workers: joining it, and the carrier of its messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def strategy(job: Job) -> Any:
 
 
 def carrier(job: Job) -> str:
-    """What carries the messages, as TensorFlow says."""
+    """The carrier of the messages, as TensorFlow names it."""
     if job.spec["transport"] == "nccl":
         return nccl(tf.sysconfig.get_build_info().get("nccl_version", ""))
     devices = [device.name for device in tf.config.list_logical_devices()]

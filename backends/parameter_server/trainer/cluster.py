@@ -16,7 +16,7 @@ from harness.worker.frameworks.tensorflow import addresses_seen
 from harness.worker.job import Job
 
 v1 = tf.compat.v1
-COUNT, LEAVE = 0, 1  # what workers say to a server
+COUNT, LEAVE = 0, 1  # a worker's messages to a server
 FAREWELL_S = 5.0
 
 
@@ -27,12 +27,12 @@ def start_server(job: Job) -> Any:
 
 
 def carrier(job: Job, session: Any) -> str:
-    """What carries gradients, as a session's devices show it: gRPC, to the servers by rank."""
+    """The carrier of gradients, as a session's devices show it: gRPC, to the servers by rank."""
     return "grpc to " + ", ".join(addresses_seen(job, "ps", [device.name for device in session.list_devices()]))
 
 
 def configuration(job: Job, device_filters: List[str]) -> Any:
-    """How this process runs a graph, of which it sees the devices that match a filter (or, without filters, all)."""
+    """The settings to run a graph with. This process sees the devices that match a filter (or, without filters, all)."""
     config = v1.ConfigProto(
         device_filters=device_filters, intra_op_parallelism_threads=job.spec["threads"] * job.devices
     )
@@ -52,8 +52,8 @@ def configuration(job: Job, device_filters: List[str]) -> Any:
 
 def open_session(job: Job, server: Any, graph: Any) -> Any:
     """A session that sees this process and, of a worker, every server, but no other worker: so it waits for none."""
-    own = f"/job:{job.process['role']}/task:{job.rank}"
-    filters = [own] if job.process["role"] == "ps" else ["/job:ps", own]
+    here = f"/job:{job.process['role']}/task:{job.rank}"
+    filters = [here] if job.process["role"] == "ps" else ["/job:ps", here]
     return v1.Session(server.target, graph=graph, config=configuration(job, filters))
 
 
@@ -75,7 +75,7 @@ def serve(job: Job, ready: Callable[[], None], server: Any = None) -> None:
 
 
 class Gate:
-    """Where the workers meet, through queues on the servers: sums of their numbers, the servers' bytes, farewells.
+    """The workers' meeting point, queues on the servers: sums of their numbers, the servers' bytes, farewells.
 
     Built inside a graph. Messages per use: linear in processes.
     """
@@ -89,20 +89,21 @@ class Gate:
         totals = [queue(f"total_{rank}", 0, tf.float64, None) for rank in ranks]
         self._numbers = v1.placeholder(tf.float64, [None])
         self._give, self._total = arrivals.enqueue(self._numbers), totals[0].dequeue()
-        say = [queue(f"said_to_{ps}", ps, tf.int32) for ps in servers]
+        messages = [queue(f"said_to_{ps}", ps, tf.int32) for ps in servers]
         # Only the sums use server 0 once the parameters are read; the others can go as soon as worker 0 says so.
-        self._farewells = [said.enqueue(LEAVE) for said in reversed(say)]
+        self._farewells = [message.enqueue(LEAVE) for message in reversed(messages)]
         if job.rank == 0:
             self._gather = [arrivals.dequeue() for _ in ranks]
             self._release = [total.enqueue(self._numbers) for total in totals]
-            self._ask = [said.enqueue(COUNT) for said in say]
+            self._ask = [message.enqueue(COUNT) for message in messages]
             self._answers = [queue(f"counted_by_{ps}", ps, tf.int64, [2]).dequeue() for ps in servers]
 
     def total(self, session: Any, numbers: Sequence[float]) -> List[float]:
         """The sums of as many numbers from each worker, the same for all. Worker 0 adds them up, in the order of ranks."""
         session.run(self._give, {self._numbers: [self._rank, *numbers]})
         if self._rank == 0:
-            by_rank = {rank: own for rank, *own in session.run(self._gather)}  # a rank that came twice counts once
+            # A rank that came twice counts once.
+            by_rank = {rank: values for rank, *values in session.run(self._gather)}
             session.run(self._release, {self._numbers: np.sum([by_rank[rank] for rank in sorted(by_rank)], axis=0)})
         return session.run(self._total).tolist()
 
@@ -120,21 +121,21 @@ class Gate:
         rarely waits for the answer for ever; so nobody here waits for it any longer than ``FAREWELL_S``.
         """
 
-        def say(farewell: Any) -> None:
+        def send(farewell: Any) -> None:
             with suppress(tf.errors.UnavailableError):
                 session.run(farewell)
 
         for farewell in self._farewells:  # one at a time: a server that goes would cancel the others' in the same step
-            thread = threading.Thread(target=say, args=(farewell,), daemon=True)
+            thread = threading.Thread(target=send, args=(farewell,), daemon=True)
             thread.start()
             thread.join(FAREWELL_S)
 
 
-def permission(job: Job, name: str, ps: int, granted: Any, asked: Sequence[Any]) -> Tuple[Any, List[Any]]:
-    """Worker 0 lets all workers go on. The operation that waits for this, after ``asked``, and those of worker 0.
+def permission(job: Job, name: str, ps: int, granted: Any, before: Sequence[Any]) -> Tuple[Any, List[Any]]:
+    """Worker 0 lets all workers go on. Returns the operation that waits for it, after ``before``, and those of worker 0.
 
-    Those follow ``granted``. Each worker has a queue on server ``ps``: from a common one a fast worker could take a slow
-    one's permission.
+    The latter follow ``granted``. Each worker has a queue on server ``ps``: from a common one a fast worker could take
+    the permission of a slow one.
     """
     ranks = range(job.world_size) if job.rank == 0 else [job.rank]
     queues = [queue(f"{name}_{rank}", ps) for rank in ranks]
@@ -142,7 +143,7 @@ def permission(job: Job, name: str, ps: int, granted: Any, asked: Sequence[Any])
     if job.rank == 0:
         with tf.control_dependencies([granted]), on_server(ps):
             grants = [tokens.enqueue(True) for tokens in queues]
-    with tf.control_dependencies(asked):
+    with tf.control_dependencies(before):
         return queues[0].dequeue(), grants
 
 

@@ -1,6 +1,6 @@
 """TensorFlow parameter servers, beside the framework: each worker pulls every variable once per step and pushes gradients.
 
-What happens with the gradients, ``--sync`` says (docs/definitions.md). With ``accumulate`` no worker can see a variable of
+``--sync`` decides how gradients are applied (docs/definitions.md). With ``accumulate`` no worker can see a variable of
 the wrong step: a gradient exists only after its worker has read all variables, so an update that waits for all workers'
 gradients comes after all their reads.
 """
@@ -28,8 +28,8 @@ class PullAndPush(ServerTrainer):
     def _pulled(self) -> Dict[Piece, Any]:
         """Each piece, read once and to the host: it moves to this worker once per step, whatever the number of its devices.
 
-        By itself TensorFlow asks for all pieces at once, and they come in no order. With ``--order forward`` a piece is
-        asked for when the one has come that the plan says.
+        By itself TensorFlow requests all pieces at once, and they come in no order. With ``--order forward`` a piece is
+        requested once the piece that the plan names has come.
         """
         pieces = self._pieces
         after = self._job.plan["details"].get("asked_after", [None] * len(pieces.variables))

@@ -1,14 +1,14 @@
 """One worker of a backend with parameter servers: a graph, a session with all servers, and the devices of its node.
 
-Between-graph replication on TensorFlow's graph-mode runtime. A backend says what the devices compute with, and what becomes
-of the gradients.
+Between-graph replication on TensorFlow's graph-mode runtime. A backend defines the parameters of the devices and the
+exchange of the gradients.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,13 +32,10 @@ class ServerTrainer(DeviceTrainer):
     averages of its batch norms.
     """
 
-    def parameters(self) -> List[Tensors]:
-        """What each device computes with, by name: whole tensors, each read once per step. Added to the graph."""
-        raise NotImplementedError
-
-    def exchange(self, gradients: Tensors) -> Any:
-        """The operation that ends when this worker may start its next step. ``gradients``: the sum of its devices'."""
-        raise NotImplementedError
+    # Adds to the graph the tensors that each device computes with, by name: whole ones, each read once per step.
+    parameters: Callable[[], List[Tensors]]
+    # From the sum of its devices' gradients, the operation that ends when this worker may start its next step.
+    exchange: Callable[[Tensors], Any]
 
     def setup(self) -> None:
         """Start the server, build the graph, initialise (worker 0: the variables on the servers) and meet the others."""
@@ -96,14 +93,14 @@ class ServerTrainer(DeviceTrainer):
         return {**self._session.run(self._saved), **self.statistics()}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """A worker writes what is its own, worker 0 also what is on the servers."""
-        own = [
+        """A worker writes its own variables, worker 0 also those on the servers."""
+        local = [
             (variable, values[name])
             for of_device in (*self._statistics, *self._copies)
             for name, variable in of_device.items()
             if name in values
         ]
-        assign(self._session, own + (self._pieces.shares(values) if self._job.rank == 0 else []))
+        assign(self._session, local + (self._pieces.shares(values) if self._job.rank == 0 else []))
 
     def state(self) -> State:
         held, copies, updates = self._session.run([self._saved, self._read_copies, self._updates])

@@ -41,8 +41,8 @@ class Coordinator:
                 tensor.name: _parts(tf.Variable(values[tensor.name], name=tensor.name.replace(".", "/")))
                 for tensor in job.specification.tensors
             }
-        if (found := self._pieces()) != job.plan["details"]["pieces"]:
-            raise RuntimeError(f"TensorFlow has placed the variables as {found}, which is not as planned")
+        if (pieces := self._pieces()) != job.plan["details"]["pieces"]:
+            raise RuntimeError(f"TensorFlow has placed the variables as {pieces}, which is not as planned")
         momentum, self._accumulates = self._sgd.momentum, job.spec["options"]["sync"] == "accumulate"
         self._velocities = {
             name: _beside(held) if momentum else [None] * len(held) for name, held in self._held.items()
@@ -68,11 +68,11 @@ class Coordinator:
             self._schedule(self._step, rate)
 
     def join(self) -> None:
-        """Wait until all functions have ended. Raises what went wrong in one of them."""
+        """Wait until all functions have ended. Raises the error of one that has failed."""
         self._coordinator.join()
 
     def look(self) -> None:
-        """Have every worker see what the servers hold."""
+        """Have every worker see the servers' values."""
         self._everywhere(self._look, tf.constant(0.0))
 
     def values(self) -> Dict[str, np.ndarray]:
@@ -92,7 +92,7 @@ class Coordinator:
         return {**self._held, **velocities}
 
     def _pieces(self) -> List[List[Any]]:
-        """Where TensorFlow has put what, as the plan has it: tensor, server, first element, and that behind the last."""
+        """The pieces as TensorFlow has placed them: tensor, server, first element, and that behind the last."""
         pieces = []
         for name, parts in self._held.items():
             begin = 0
@@ -112,7 +112,7 @@ class Coordinator:
         self._meet()
         self.join()
 
-    # What is traced. The runtime places what uses a variable or a queue with it, and the rest on the worker.
+    # Traced functions. The runtime places what uses a variable or a queue with it, and the rest on the worker.
 
     def _once(self) -> Any:
         """The operation that says that this worker has begun. The function does not end before all have."""
@@ -196,7 +196,7 @@ def _parts(variable: Any) -> List[Any]:
 
 
 def _beside(parts: List[Any]) -> List[Any]:
-    """As many variables of zeros, each where a part is."""
+    """A variable of zeros for each part, in the same place."""
     beside = []
     for part in parts:
         with tf.device(part.device):

@@ -119,7 +119,7 @@ class StrategyTrainer(DeviceTrainer):
         self._rate = tf.constant(rate, tf.float32)
 
     def evaluate(self) -> Evaluation:
-        """With the parameters of the servers."""
+        """This worker evaluates with the parameters of the servers."""
         self._look()
         held = {name: tf.constant(value) for name, value in {**self._seen, **self._moving}.items()}
         validation = common.image_files(self._job, self._job.evaluating())
@@ -130,7 +130,7 @@ class StrategyTrainer(DeviceTrainer):
         return dict(self._moving)
 
     def values(self) -> Dict[str, np.ndarray]:
-        """Rank 0 reads what is on the servers; the others know what their workers saw there last."""
+        """Rank 0 reads the servers' values; the others have those that their workers saw there last."""
         return {**(self._coordinator.values() if self._coordinator else self._seen), **self._moving}
 
     def restore(self, values: Mapping[str, np.ndarray]) -> None:
@@ -160,7 +160,7 @@ class StrategyTrainer(DeviceTrainer):
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """When a function has failed, meet the others, so that the rank whose function it was says why."""
+        """Meet the others when a function has failed, so that the rank whose function it was says why."""
         try:
             yield
         except tf.errors.OpError:
@@ -170,7 +170,7 @@ class StrategyTrainer(DeviceTrainer):
             time.sleep(LAST_WORDS_S)
             raise
 
-    # What is traced, on all ranks.
+    # Traced functions, on all ranks.
 
     def _work(self, parameters: Tensors, push: Callable[[Tensors], Any]) -> None:
         """A worker's step: the loss of its next batch, and what ``push`` does with the gradients."""

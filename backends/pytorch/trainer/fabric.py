@@ -1,4 +1,4 @@
-"""What carries PyTorch's gradients, by itself: torch.distributed's operations over Gloo or NCCL, MPI's through mpi4py."""
+"""PyTorch's operations without a training: torch.distributed's over Gloo or NCCL, MPI's through mpi4py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.worker.arithmetic import OfTorch
-from harness.worker.fabric import Fabric
+from harness.worker.fabric import Fabric, of_torch
 from harness.worker.frameworks.torch import CudaMarks, carrier, join
 from harness.worker.job import Job
 from harness.worker.mpi import Mpi
@@ -16,7 +15,7 @@ from harness.worker.mpi import Mpi
 class Distributed(Fabric):
     """torch.distributed's default group."""
 
-    arithmetic = OfTorch()
+    arithmetic = of_torch()
 
     def __init__(self, job: Job) -> None:
         self.cuda = job.spec["device"] == "cuda"
@@ -69,9 +68,9 @@ class Distributed(Fabric):
 
 
 class TorchMpi(Mpi):
-    """MPI's world, with the memory of tensors: what the hook hands to MPI is that, too."""
+    """MPI's world, with the memory of tensors, which the hook hands to MPI, too."""
 
-    arithmetic = OfTorch()
+    arithmetic = of_torch()
 
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.spec["threads"])

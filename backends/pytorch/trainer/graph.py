@@ -24,7 +24,7 @@ class GraphedStep:
         self._steps = 0
         self._aside = aside
         self._graph: Optional[torch.cuda.CUDAGraph] = None
-        self._given: Optional[torch.Tensor] = None  # the images that the graph's own are a copy of
+        self._copied: Optional[torch.Tensor] = None  # the images that the graph's own are a copy of
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step. The loss that is returned stays what it is."""
@@ -41,10 +41,10 @@ class GraphedStep:
             # Threads that watch NCCL or pin images ask the GPU for events meanwhile, which concerns none but themselves.
             with torch.cuda.graph(self._graph, stream=self._aside, capture_error_mode="thread_local"):
                 self._loss = self._train(self._images, self._labels)
-        if images is not self._given:  # synthetic images are the same in every step
+        if images is not self._copied:  # synthetic images are the same in every step
             self._images.copy_(images)
             self._labels.copy_(labels)
-            self._given = images
+            self._copied = images
         self._graph.replay()
         return self._loss.clone()
 

@@ -1,4 +1,4 @@
-"""What PyTorch's parameter servers take, by itself: sums that they hold, or values that they give, over Gloo or MPI."""
+"""The operations of PyTorch's parameter servers without a training: sums or values that they hold, over Gloo or MPI."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from harness.kernels.kernel import NUMBER
 from harness.worker.fabric import Fabric, Transfer
 from harness.worker.job import Job
 
-# What a worker wants, with a count of numbers: that a server holds those that follow, adds them to what it holds, or sends
-# that; that all workers meet, or leave. Each has an answer.
+# A worker's requests, with a count of numbers: that a server holds those that follow, adds them to those that it holds, or
+# sends these; that all workers meet, or leave. Each has an answer.
 HOLD, ADD, READ, MEET, LEAVE = range(5)
 MOST = 16  # messages that a server listens to at once
 Parts = Sequence[np.ndarray]
 
 
 class Servers(Fabric):
-    """One worker. Each server that has a part is sent what it is to do, then the part."""
+    """One worker. Each server that has a part is sent a request, then the part."""
 
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.spec["threads"])
@@ -38,34 +38,34 @@ class Servers(Fabric):
             pull()
             return arrived()
 
-        return partial(self._asked, ADD, [torch.tensor(part) for part in parts if len(part)]), sums
+        return partial(self._ask, ADD, [torch.tensor(part) for part in parts if len(part)]), sums
 
     def pulling(self, parts: Parts) -> Transfer:
         held = [torch.tensor(part) for part in parts if len(part)]  # a message is never empty
         mine = [torch.zeros_like(part) for part in held]
         self.barrier()  # nobody reads any more what was held before
         if self.rank == 0:
-            self._asked(HOLD, held)
+            self._ask(HOLD, held)
         self.barrier()
-        return partial(self._asked, READ, mine), lambda: torch.cat(mine).numpy()
+        return partial(self._ask, READ, mine), lambda: torch.cat(mine).numpy()
 
     def barrier(self) -> None:
-        self._asked(MEET, [torch.empty(1)])
+        self._ask(MEET, [torch.empty(1)])
 
     def transport(self) -> str:
         return self._link.name
 
     def close(self) -> None:
-        self._asked(LEAVE, [torch.empty(1)] * self.servers)
+        self._ask(LEAVE, [torch.empty(1)] * self.servers)
         self._link.close()
 
-    def _asked(self, what: int, parts: Sequence[torch.Tensor]) -> None:
-        """Each of the first servers has done something with its part when this returns."""
+    def _ask(self, request: int, parts: Sequence[torch.Tensor]) -> None:
+        """Send a request to each of the first servers, with its part, and wait for the answers."""
         waits: List[Wait] = []
         for server, part in enumerate(parts, start=self.size):
-            waits.append(self._link.receive(part if what == READ else torch.empty(1), server, ANSWER))
-            waits.append(self._link.send(torch.tensor([what, part.numel()], dtype=torch.float64), server))
-            if what in (HOLD, ADD):
+            waits.append(self._link.receive(part if request == READ else torch.empty(1), server, ANSWER))
+            waits.append(self._link.send(torch.tensor([request, part.numel()], dtype=torch.float64), server))
+            if request in (HOLD, ADD):
                 waits.append(self._link.send(part, server))
         finish(waits)
 
@@ -85,21 +85,21 @@ class Holder:
         return buffers(max(-(-numbers // len(self._job.processes("ps"))), 4), min(workers, MOST))
 
     def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
-        """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""
+        """Handle the messages of a worker. The generator is sent each of them, in a buffer that is longer."""
         answer = torch.zeros(1)
         while True:
-            what, count = (int(number) for number in (yield).view(torch.float64)[:2])
-            finish(self.sending.pop(worker, []))  # what this worker has had before it could ask again
-            if what in (MEET, LEAVE):
+            request, count = (int(number) for number in (yield).view(torch.float64)[:2])
+            finish(self.sending.pop(worker, []))  # which this worker has had before it could ask again
+            if request in (MEET, LEAVE):
                 self._met = (self._met + 1) % self._job.world_size
                 self._answer(() if self._met else range(self._job.world_size), answer)
-                self.is_done = what == LEAVE and not self._met
+                self.is_done = request == LEAVE and not self._met
                 continue
-            if what == HOLD:
+            if request == HOLD:
                 self._held = (yield)[:count].clone()
-            elif what == ADD:
+            elif request == ADD:
                 self._held.add_((yield)[:count])
-            self._answer([worker], self._held if what == READ else answer)
+            self._answer([worker], self._held if request == READ else answer)
 
     def _answer(self, workers: Sequence[int], tensor: torch.Tensor) -> None:
         for worker in workers:

@@ -121,7 +121,7 @@ class News:
         os.set_blocking(self._writer, False)
         opened = {int(link.name): str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
         del opened[self._poll.fileno()]
-        polls = [number for number, what in opened.items() if what == "anon_inode:[eventpoll]"]
+        polls = [number for number, target in opened.items() if target == "anon_inode:[eventpoll]"]
         self._can_sleep = bool(polls)
         for number in polls:
             self._poll.register(number, select.EPOLLIN | select.EPOLLET)

@@ -26,7 +26,7 @@ from harness.worker.trainer import Evaluation, State
 
 
 class PullAndPush(TorchTrainer):
-    """One worker. By tensor, ``_sending`` and ``_coming`` are what it still waits for, ``_gradients`` those of a step."""
+    """One worker. By tensor, ``_sending`` and ``_coming`` are messages to wait for, ``_gradients`` those of a step."""
 
     def setup(self) -> None:
         job = self._job
@@ -47,15 +47,15 @@ class PullAndPush(TorchTrainer):
             parameter.register_post_accumulate_grad_hook(partial(self._push, name))
         names = {parameter: name for name, parameter in trained.items()}
         for module in self._module.modules():
-            if own := [names[held] for held in module.parameters(recurse=False) if held in names]:
-                module.register_forward_pre_hook(lambda *_, own=own: self._wait(own))
+            if of_module := [names[held] for held in module.parameters(recurse=False) if held in names]:
+                module.register_forward_pre_hook(lambda *_, names=of_module: self._wait(names))
         self._write(server.VALUES, self._flat)
 
     def step(self) -> None:
         for piece, (ps, part) in zip(self._order, self._parts(self._flat)):
             self._coming[piece.tensor].append(self._link.receive(part, ps, server.PULLED))
         self._optimizer.zero_grad(set_to_none=True)
-        self._say(server.STEP, [self._rate])
+        self._ask(server.STEP, [self._rate])
         self._gradients.clear()
         self._unsent = {ps: deque(pieces) for ps, pieces in self._pushes.items()}
         self.loss().backward()
@@ -81,7 +81,7 @@ class PullAndPush(TorchTrainer):
     def server_bytes(self) -> List[Tuple[int, int]]:
         if self._job.rank != 0:
             return []
-        self._say(server.COUNT)
+        self._ask(server.COUNT)
         return traffic.known(self._hear(ps, 3) for ps in self._servers)
 
     def values(self) -> Dict[str, np.ndarray]:
@@ -97,13 +97,13 @@ class PullAndPush(TorchTrainer):
                 self._write(kind, tensors)
 
     def state(self) -> State:
-        self._say(server.COUNT, to=self._servers[:1])
+        self._ask(server.COUNT, to=self._servers[:1])
         updates = int(self._hear(self._servers[0], 3)[2])
         return replace(self._state(self._world_size, self._link.name), updates=updates)
 
     def close(self) -> None:
         """All workers wait until the last one has said so: for a server the death of a worker is an error."""
-        self._say(server.LEAVE)
+        self._ask(server.LEAVE)
         for ps in self._servers:
             self._hear(ps, 0)
         self._link.close()
@@ -127,36 +127,36 @@ class PullAndPush(TorchTrainer):
 
     def _read(self, kind: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Flat ``tensors`` become what the servers hold."""
-        self._say(server.READ, [kind])
+        self._ask(server.READ, [kind])
         finish([self._link.receive(part, ps, server.ANSWER) for ps, part in self._parts(tensors)])
 
     def _write(self, kind: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Worker 0's flat ``tensors`` become what the servers hold."""
         if self._job.rank == 0:
-            self._say(server.WRITE, [kind])
+            self._ask(server.WRITE, [kind])
             finish([self._link.send(part, ps) for ps, part in self._parts(tensors)])
             for ps in self._servers:
                 self._hear(ps, 0)
 
     def _of_servers(self) -> Iterator[Tuple[int, Dict[str, torch.Tensor]]]:
-        """What the servers hold, by kind, and what this worker has for it: flat tensors by the parameter's name."""
+        """The kinds of values on the servers, and this worker's for each: flat tensors by the parameter's name."""
         yield server.VALUES, self._flat
         if self._sgd.momentum:
             held = self._held()
             yield server.VELOCITIES, {name: flat(held[velocity(name)]) for name in self._flat}
 
     def _parts(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[Tuple[int, torch.Tensor]]:
-        """In the order of pulls, each piece's server and its part of the flat ``tensors``."""
+        """Each piece's server and its part of the flat ``tensors``, in the order of pulls."""
         return ((self._servers[ps], tensors[name][begin:end]) for name, ps, begin, end in self._order)
 
-    def _say(self, what: int, arguments: Sequence[float] = (), to: Optional[Sequence[int]] = None) -> None:
-        finish(self._sending.pop("", []))  # what was said before
-        said = torch.tensor([what, len(arguments), *arguments], dtype=torch.float64)
-        self._sending[""] = [self._link.send(said, ps) for ps in to or self._servers]
+    def _ask(self, request: int, arguments: Sequence[float] = (), to: Optional[Sequence[int]] = None) -> None:
+        finish(self._sending.pop("", []))  # the requests before
+        message = torch.tensor([request, len(arguments), *arguments], dtype=torch.float64)
+        self._sending[""] = [self._link.send(message, ps) for ps in to or self._servers]
 
     def _sum(self, numbers: Sequence[float], servers: Sequence[int]) -> List[float]:
         """All workers' numbers, added up by each of these servers."""
-        self._say(server.SUM, numbers, to=servers)
+        self._ask(server.SUM, numbers, to=servers)
         sums, *_ = (self._hear(ps, len(numbers)) for ps in servers)
         return sums
 

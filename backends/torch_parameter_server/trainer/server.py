@@ -1,6 +1,6 @@
 """A parameter server: one loop over the messages of all workers, in which it holds a conversation with each of them.
 
-A worker says what it wants in a few float64 numbers, and may then send pieces; both sides know their order from the plan.
+A worker's request is a few float64 numbers, after which it may send pieces; both sides know their order from the plan.
 Everything else waits for the workers, so that a server needs neither a thread nor a lock for any of them.
 """
 
@@ -19,7 +19,7 @@ from harness.worker import traffic
 from harness.worker.frameworks.base import Sgd
 from harness.worker.job import Job
 
-# What a worker may want, with its arguments. A step: the learning rate; it gets values, and its gradients follow. A sum:
+# A worker's requests, with their arguments. A step: the learning rate; it gets values, and its gradients follow. A sum:
 # numbers. Pieces to be read or written: VALUES or VELOCITIES. A server says that its update is COMPLETE, or that all are.
 STEP, SUM, COUNT, READ, WRITE, LEAVE, COMPLETE = range(7)
 VALUES, VELOCITIES = range(2)
@@ -51,7 +51,7 @@ def pull_order(job: Job) -> List[HeldPiece]:
 
 
 def _messages(pieces: Sequence[Tuple[str, int, int, int]]) -> List[HeldPiece]:
-    """What is sent for pieces of the plan, in their order: parts of no more than ``LARGEST`` elements."""
+    """The messages for pieces of the plan, in their order: parts of no more than ``LARGEST`` elements."""
     return [
         HeldPiece(tensor, ps, at, min(at + LARGEST, end))
         for tensor, ps, begin, end in pieces
@@ -87,8 +87,10 @@ def buffers(elements: int, count: int) -> List[torch.Tensor]:
 
 
 class Server:
-    """``_awaited`` workers' gradients make an update: all of them or, with ``--sync none``, one. Who has pushed to one gets
-    values when it is complete. Of every piece there are its values, a sum if several are awaited, with momentum a velocity.
+    """Updates the parameters. ``_awaited`` workers' gradients make an update: all of them or, with ``--sync none``, one.
+
+    Who has pushed to one gets values when it is complete. Every piece has values, a sum if several workers are awaited, and
+    with momentum a velocity.
 
     If all workers are awaited, no server sends values before every server's update is complete, as TensorFlow's do not.
     A server that goes on alone gains nothing, as the forward pass needs all servers' values, but shares its node's link
@@ -109,8 +111,8 @@ class Server:
         self._asking: List[int] = []  # who of them has begun the next step
         self._numbers: Dict[int, List[float]] = {}
         self.sending: DefaultDict[int, List[Wait]] = defaultdict(list)
-        self._own, processes = job.world_size + job.rank, len(job.plan["processes"])
-        self._together = range(job.world_size, processes) if self._awaited > 1 else range(self._own, self._own + 1)
+        self._number, processes = job.world_size + job.rank, len(job.plan["processes"])
+        self._together: Sequence[int] = range(job.world_size, processes) if self._awaited > 1 else [self._number]
         self._complete = 0  # updates under way, of the servers that go on together, as the first of these counts them
         self._waiting = self._left = False
 
@@ -119,7 +121,7 @@ class Server:
         return self._left and not self._waiting
 
     def buffers(self) -> List[torch.Tensor]:
-        """As many as have ``ROOM``, of those that all workers can send in a step.
+        """Buffers for as many messages as have ``ROOM``, of those that all workers can send in a step.
 
         A server hears messages in the order of their announcements. With room for few, all may be of the worker that is
         ahead. Its link is shared by all servers, so that each of their links is half idle or more: InceptionV3 on 4 nodes
@@ -129,12 +131,12 @@ class Server:
         return buffers(largest, min(ROOM // (4 * largest), self._workers * (len(self._pushed) + 1)))
 
     def conversation(self, worker: int) -> Generator[None, torch.Tensor, None]:
-        """What is done with the messages of a worker; it is sent each of them, in a buffer that is longer."""
+        """Handle the messages of a worker. The generator is sent each of them, in a buffer that is longer."""
         while True:
             numbers = (yield).view(torch.float64)
-            what, count = int(numbers[0]), int(numbers[1])
+            request, count = int(numbers[0]), int(numbers[1])
             arguments = numbers[2 : 2 + count].tolist()
-            if what == STEP:
+            if request == STEP:
                 if worker in self._pushers:
                     self._asking.append(worker)
                 else:
@@ -146,18 +148,18 @@ class Server:
                 self._pushers.add(worker)
                 if len(self._pushers) == self._awaited:
                     self._waiting = True
-                    if self._own == self._together[0]:
+                    if self._number == self._together[0]:
                         self._another_is_complete()
                     else:
                         self._say_complete(self._together[:1])
-            elif what == COMPLETE:
+            elif request == COMPLETE:
                 self._another_is_complete()
-            elif what == COUNT:
+            elif request == COUNT:
                 self._answer([worker], [*traffic.total(), self._applied // len(self._pulled)])
-            elif what == READ:
+            elif request == READ:
                 for piece in self._pulled:
                     self._send(worker, self._held[int(arguments[0])][piece], ANSWER)
-            elif what == WRITE:
+            elif request == WRITE:
                 for piece in self._pulled:
                     self._held[int(arguments[0])][piece].copy_((yield)[: piece.end - piece.begin])
                 self._answer([worker], [])
@@ -166,7 +168,7 @@ class Server:
                 if len(self._numbers) == self._workers:
                     ranks = range(self._workers)
                     self._answer(ranks, np.sum([self._numbers.pop(rank) for rank in ranks], axis=0).tolist())
-                    if what == LEAVE:
+                    if request == LEAVE:
                         self._left = True
 
     def _zeros(self) -> Dict[HeldPiece, torch.Tensor]:
@@ -176,9 +178,9 @@ class Server:
         """Add a worker's gradient to the sum, and apply it once it is complete."""
         self._pushes[piece] += 1
         if self._awaited > 1:
-            own, gradient = gradient, self._sums[piece]
+            pushed, gradient = gradient, self._sums[piece]
             of_step = self._pushes[piece] % self._awaited
-            gradient.copy_(own) if of_step == 1 else gradient.add_(own)
+            gradient.copy_(pushed) if of_step == 1 else gradient.add_(pushed)
             if of_step:
                 return
         self._applied += 1
@@ -194,7 +196,7 @@ class Server:
     def _another_is_complete(self) -> None:
         """The first of the servers that go on together has heard of one more update, or another one of all."""
         self._complete += 1
-        if self._own == self._together[0]:
+        if self._number == self._together[0]:
             if self._complete < len(self._together):
                 return
             self._say_complete(self._together[1:])

@@ -1,1 +1,1 @@
-"""What starts a node's processes, and how it is spoken to."""
+"""The programs that start a node's processes, and their line to the controller."""

@@ -46,7 +46,7 @@ class Channel:
         self._reported: Dict[str, int] = {}  # bytes of each of these files
         self._pmi: Optional[socket.socket] = None
         self._pmi_of_process: Optional[socket.socket] = None
-        self._say(here=socket.gethostname())
+        self._send(here=socket.gethostname())
         run_files, self._start = self._next(), self._next()["start"]
         self._run_dir = run_dir
         self._shared = (folder_of(run_dir, repeat) / nonce_file(run_files["nonce"])).exists()
@@ -66,12 +66,12 @@ class Channel:
         place = {name: self._start[name] for name in ("PMI_RANK", "PMI_SIZE")}
         env = {**env, **place, "PMI_FD": str(self._pmi_of_process.fileno())}
         if env.get("FI_PROVIDER") == "tcp":
-            # Of several interfaces libfabric takes the fastest, which need not lead to the other hosts.
+            # Libfabric takes the fastest of several interfaces, which need not lead to the other hosts.
             env.setdefault("FI_TCP_IFACE", interface_of(process["address"]))
         return env
 
     def wait(self, child: subprocess.Popen[bytes], timeout_s: float) -> int:
-        """As ``child.wait(timeout_s)``, while messages pass. Raises Ended when the controller is gone."""
+        """Do as ``child.wait(timeout_s)``, while messages pass. Raises Ended when the controller is gone."""
         deadline = time.monotonic() + timeout_s
         if self._pmi_of_process:
             self._pmi_of_process.close()  # the process has its own; its end must be seen here
@@ -99,10 +99,10 @@ class Channel:
         with suppress(Ended):
             self._report()
             if end:
-                self._say(exit={"event": "exit", "time": time.time(), **end})
+                self._send(exit={"event": "exit", "time": time.time(), **end})
         signal.alarm(0)
 
-    def _say(self, **message: Any) -> None:
+    def _send(self, **message: Any) -> None:
         """Send one message. Raises Ended when nobody is left to read it."""
         line = memoryview(json.dumps(message).encode() + b"\n")
         try:
@@ -119,7 +119,7 @@ class Channel:
                         file.seek(self._reported[name])
                         while new := file.read(CHUNK):
                             self._reported[name] += len(new)
-                            self._say(**{name: new.decode("latin-1")})
+                            self._send(**{name: new.decode("latin-1")})
 
     def _keep(self, files: Dict[str, str]) -> None:
         """Write the controller's files, by their names in the run directory. Raises Ended when that fails."""
@@ -131,18 +131,18 @@ class Channel:
                 with whole_file(self._run_dir / name) as file:  # other tasks of this host write the same ones
                     file.write(content.encode("latin-1"))
         except OSError as error:
-            self._say(problem=f"cannot write {error.filename or self._run_dir}: {error.strerror}")
+            self._send(problem=f"cannot write {error.filename or self._run_dir}: {error.strerror}")
             raise Ended("nowhere to write") from None
 
     def _relay(self) -> bool:
-        """Pass on what the process says to its MPI's process manager, in whatever pieces; False when it has ended."""
+        """Pass on the process's words to its MPI's process manager, in whatever pieces; False when it has ended."""
         assert self._pmi
-        said = b""
+        words = b""
         with suppress(OSError):
-            said = self._pmi.recv(CHUNK)
-        if said:
-            self._say(pmi=said.decode("latin-1"))
-        return bool(said)
+            words = self._pmi.recv(CHUNK)
+        if words:
+            self._send(pmi=words.decode("latin-1"))
+        return bool(words)
 
     def _hear(self) -> None:
         self._receive()
@@ -170,7 +170,7 @@ class Channel:
 
 
 def remove_shared_memory(patterns: Iterable[str]) -> None:
-    """Remove what MPICH removes as it finalises, which killed ranks never do."""
+    """Remove the files that MPICH removes as it finalises, which killed ranks never do."""
     for left in (path for pattern in patterns for path in SHARED_MEMORY.glob(pattern)):
         with suppress(OSError):
             left.unlink()

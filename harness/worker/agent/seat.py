@@ -91,7 +91,7 @@ def _code(repeat_dir: Path) -> Optional[int]:
 
 def _seat(run_dir: Path, repeat_dir: Path, job: Tuple[str, int], pattern: str, promised: Dict[str, Any]) -> bool:
     """Give the repeat its folder and its hosts; False if another job was faster."""
-    # What a failed job left, or this one before it was requeued, is set aside: it must not be mixed with this.
+    # Files of a failed job, or of this one before it was requeued, are set aside: they must not be mixed with these.
     for earlier in run_dir.glob("repeat-*"):
         hosts = Hosts.read(earlier)
         if earlier == repeat_dir or (hosts is not None and hosts.job == job[0] and hosts.restart != job[1]):

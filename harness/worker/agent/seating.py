@@ -1,4 +1,4 @@
-"""Which hosts the nodes of a plan turned out to be, and how a program that is not ours is told its place among them.
+"""The hosts that the nodes of a plan turned out to be, and a program's place among them, where it is not ours.
 
 A plan for a batch system is made before there is an allocation, and numbers its nodes. Once a repeat has its hosts they are
 written to ``repeat-K/hosts.json``, and whoever reads the plan for that repeat reads it through here.
@@ -66,10 +66,10 @@ def digest_of(container: Mapping[str, Any]) -> str:
                     total.update(block)
             return "sha256:" + total.hexdigest()
         if container["digest"]:
-            told = subprocess.run(
+            answer = subprocess.run(
                 container["digest"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=DIGEST_S, check=True
             )
-            return told.stdout.decode(errors="replace").strip().rpartition("\n")[2]
+            return answer.stdout.decode(errors="replace").strip().rpartition("\n")[2]
     except (OSError, subprocess.SubprocessError):
         pass
     return ""
@@ -96,7 +96,7 @@ def plan_of(run_dir: Path, repeat: int) -> Dict[str, Any]:
 
 
 def name_of(process: Dict[str, Any]) -> str:
-    """What the files of a process of the plan are called, for example ``worker-0``."""
+    """The name of the files of a process of the plan, for example ``worker-0``."""
     return f"{process['role']}-{process['rank']}"
 
 
@@ -106,7 +106,7 @@ def host_file(plan: Dict[str, Any]) -> str:
 
 
 def place(plan: Mapping[str, Any], process: Mapping[str, Any]) -> Dict[str, str]:
-    """What each name in braces stands for in a command of ``process``, one of those of the seated ``plan``."""
+    """The value of each name in braces in a command of ``process``, one of those of the seated ``plan``."""
     processes: List[Dict[str, Any]] = plan["processes"]
     listening: Dict[str, List[str]] = {"worker": [], "ps": []}
     for each in processes:
@@ -149,10 +149,10 @@ def variables(plan: Mapping[str, Any], process: Mapping[str, Any]) -> Dict[str, 
     if names["ps_hosts"]:
         cluster["ps"] = names["ps_hosts"].split(",")
     task = {"type": process["role"], "index": process["rank"]}
-    told = {"MASTER_ADDR": names["master_addr"], "MASTER_PORT": names["master_port"]}
+    env = {"MASTER_ADDR": names["master_addr"], "MASTER_PORT": names["master_port"]}
     if plan["details"]["once"]:
-        return told  # the program's own launcher hands out the places
-    told.update(WORLD_SIZE=names["world_size"], TF_CONFIG=json.dumps({"cluster": cluster, "task": task}))
+        return env  # the program's own launcher hands out the places
+    env.update(WORLD_SIZE=names["world_size"], TF_CONFIG=json.dumps({"cluster": cluster, "task": task}))
     if process["role"] == "worker":
-        told.update(RANK=names["rank"], LOCAL_RANK=names["local_rank"], LOCAL_WORLD_SIZE=names["local_world_size"])
-    return told
+        env.update(RANK=names["rank"], LOCAL_RANK=names["local_rank"], LOCAL_WORLD_SIZE=names["local_world_size"])
+    return env

@@ -137,7 +137,7 @@ def _attend(
         env = _environment(process, sharing)
         if channel:
             env = channel.variables(process, env)
-        # What PMI has opened for this task (close_fds) belongs to the process.
+        # Files that PMI has opened for this task (close_fds) belong to the process.
         child = subprocess.Popen(
             argv,
             env=env,
@@ -167,9 +167,9 @@ def _attend(
         state = proc.stat(child.pid)[0]
         _end(child, after_s=SKEW_S)
         return {"how": "timeout", "stopped": state == "T", "code": TIMED_OUT}
-    except Ended as asked:
+    except Ended as signalled:
         _end(child)
-        return {"how": "ended by the launcher", "asked": str(asked), "code": 143}
+        return {"how": "ended by the launcher", "asked": str(signalled), "code": 143}
     finally:
         _heed_nobody()  # how the process ended is still to be noted
         if channel:  # whatever it has forked was in its group, here without a batch system that would clear it away
@@ -182,7 +182,7 @@ def _attend(
 
 
 def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """As ``child.wait(timeout_s)``; a signal that interrupts it leaves how the process ended."""
+    """Do as ``child.wait(timeout_s)``; a signal that interrupts it does not lose how the process ended."""
     deadline = time.monotonic() + timeout_s
     while proc.exit_code(child.pid) is None:
         if time.monotonic() > deadline:
@@ -199,18 +199,18 @@ def _environment(process: Dict[str, Any], sharing: List[str]) -> Dict[str, str]:
     env = {**os.environ, **process["env"], LAUNCHER: str(os.getpid())}
     planned, handed_out = process["env"].get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("CUDA_VISIBLE_DEVICES", "")
     bound = "SLURM_GPUS_PER_TASK" in os.environ or "gpu" in os.environ.get("SLURM_TRES_PER_TASK", "")
-    own = gpus.visible(planned, handed_out)
-    if bound and own is None and len(handed_out.split(",")) == len(planned.split(",")):
-        own = handed_out  # each task has been handed its own
-    elif planned and own != planned:
+    devices = gpus.visible(planned, handed_out)
+    if bound and devices is None and len(handed_out.split(",")) == len(planned.split(",")):
+        devices = handed_out  # each task has been handed its own
+    elif planned and devices != planned:
         least = 1 + max((int(name) for names in sharing for name in names.split(",") if name.isdigit()), default=0)
-        given = 0 if handed_out in gpus.NONE else len(handed_out.split(","))
-        if given < least:
+        count = 0 if handed_out in gpus.NONE else len(handed_out.split(","))
+        if count < least:
             raise RuntimeError(
-                f"the batch system gave this task {given or 'no'} GPUs (CUDA_VISIBLE_DEVICES={handed_out}), and the "
+                f"the batch system gave this task {count or 'no'} GPUs (CUDA_VISIBLE_DEVICES={handed_out}), and the "
                 f"processes of its node are to have {least}"
             )
-    return {**env, "CUDA_VISIBLE_DEVICES": own or "", gpus.HANDED_OUT: handed_out}
+    return {**env, "CUDA_VISIBLE_DEVICES": devices or "", gpus.HANDED_OUT: handed_out}
 
 
 def _end(child: subprocess.Popen[bytes], after_s: float = 0.0) -> None:
@@ -225,7 +225,7 @@ def _end(child: subprocess.Popen[bytes], after_s: float = 0.0) -> None:
 
 
 def _heed_nobody() -> None:
-    """From here on nobody can end this task."""
+    """Ignore all signals that ask this task to end."""
     for number in ASKING:
         signal.signal(number, signal.SIG_IGN)
 

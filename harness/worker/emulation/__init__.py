@@ -89,9 +89,7 @@ class Stream:
         self.stalls_s = [0.0] * self._layers
 
     def run(self, ready: float, seconds: float) -> None:
-        """Return when work of ``seconds`` has ended that begins when its inputs are ``ready`` and the work before it has
-        ended.
-        """
+        """Wait for work of ``seconds`` to end, which begins when its inputs are ``ready`` and earlier work has ended."""
         if not hasattr(_precise, "set"):
             _precise.set = ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)  # 1 µs instead of 50
         begin = max(self._free, ready)
@@ -157,9 +155,9 @@ def _cores() -> Tuple[int, int]:
 
 
 def link_limit(interface: str) -> Optional[float]:
-    """What ``tc`` says that an interface is limited to, in bytes/s; None without a limit.
+    """The limit of an interface that ``tc`` shows, in bytes/s; None without a limit.
 
-    That is a token bucket, or the fastest class: others are within it, such as those that share a link out among peers.
+    It is a token bucket, or the fastest class: others are within it, such as those that share a link out among peers.
     """
     for kind in ("qdisc", "class"):
         with suppress(OSError, subprocess.SubprocessError):

@@ -11,10 +11,8 @@ from harness.models.caffe2_layers import HOST, ImageBlob, copy_to_ideep
 from harness.worker.emulation import Stream, TimedUnit, units
 from harness.worker.job import Job
 
-Lookup = Callable[[str], Any]
 
-
-def build(job: Job, net: Any, images: ImageBlob, tensor: Lookup, held: Lookup, **_: Any) -> Any:
+def build(job: Job, net: Any, images: ImageBlob, tensor: Any, held: Callable[[str], Any], **_: Any) -> Any:
     """The blob of the logits: zeros [N, classes] for a batch of N images.
 
     As ``harness.models.caffe2_layers.build``, but nothing is copied to IDEEP: ``held`` names the plain arrays.

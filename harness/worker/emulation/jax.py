@@ -11,10 +11,8 @@ import numpy as np
 from harness.worker.emulation import Stream, TimedUnit, units
 from harness.worker.job import Job
 
-Lookup = Callable[[str], jax.Array]
 
-
-def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[jax.Array, Dict[str, Any]]:
+def build(job: Job, images: Any, tensor: Callable[[str], Any], *_: Any, **__: Any) -> Tuple[jax.Array, Dict[str, Any]]:
     """Logits [N, classes] of zeros for N images, and no moving averages; see ``harness.models.jax_layers.build``."""
     stream = Stream(job)
     passed = jnp.zeros((1, job.num_classes))
@@ -47,5 +45,4 @@ def _layer(stream: Stream, unit: TimedUnit, first: bool) -> Callable[..., jax.Ar
 
     layer = jax.custom_vjp(lambda passed, weights: forward(passed, weights)[0])
     layer.defvjp(forward, backward)
-    made: Callable[..., jax.Array] = layer
-    return made
+    return layer

@@ -1,6 +1,6 @@
 """An emulated model in TensorFlow: operations that wait, in a graph or a traced function.
 
-Whose device it is, only the process that runs it knows: another one may have traced it.
+Only the process that runs it knows whose device it is: another one may have traced it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from harness.worker import calls
 from harness.worker.emulation import Stream, TimedUnit, units
 from harness.worker.job import Job
 
-Lookup = Callable[[str], Any]
 
-
-def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -> Tuple[Any, Dict[str, Any]]:
+def build(job: Job, images: Any, tensor: Callable[[str], Any], *_: Any, **__: Any) -> Tuple[Any, Dict[str, Any]]:
     """Logits [N, classes] of zeros for N images, and no moving averages; see ``harness.models.tensorflow_layers.build``."""
     stream = Stream(job, time.time)  # the clock of tf.timestamp
     (factor,) = calls.call(lambda: np.float32(stream.gradient_factor), [], [tf.float32])
@@ -31,9 +29,7 @@ def build(job: Job, images: Any, tensor: Lookup, statistics: Lookup, **_: Any) -
 
 
 def _layer(stream: Stream, unit: TimedUnit, factor: Any, after: Sequence[Any]) -> Callable[..., Any]:
-    """Waits for what it is to begin ``after`` and for its parameters, then for its time. Its gradients exist when its time
-    in the backward pass has passed.
-    """
+    """Waits for the tensors ``after``, its parameters, and its time. Gradients exist after its backward pass's time."""
 
     def wait(passed: Any, ready: Any, seconds: float) -> Any:
         def run(value: np.ndarray, since: np.ndarray) -> np.ndarray:
@@ -55,5 +51,4 @@ def _layer(stream: Stream, unit: TimedUnit, factor: Any, after: Sequence[Any]) -
 
         return wait(passed, ready, unit.forward_s), gradient
 
-    made: Callable[..., Any] = tf.custom_gradient(layer)
-    return made
+    return tf.custom_gradient(layer)

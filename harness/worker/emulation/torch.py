@@ -25,9 +25,7 @@ class Leaf(nn.Module):
 
 
 class EmulatedModel(nn.Module):
-    """N images of any size -> logits [N, classes] of zeros. Parameters have the names and shapes that ``torch_layers``
-    expects.
-    """
+    """N images of any size -> logits [N, classes] of zeros. Parameters have the names and shapes of ``torch_layers``."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -47,9 +45,9 @@ class EmulatedModel(nn.Module):
         passed = torch.zeros(1, self._classes, requires_grad=True)
         ready = self._stream.clock()  # the host begins a step when it has all that it waits for
         for unit, leaves in self._layers:
-            asked = time.monotonic()
+            began = time.monotonic()
             weights = [held for leaf in leaves for held in leaf()]
-            if time.monotonic() - asked > WAITED_S:
+            if time.monotonic() - began > WAITED_S:
                 ready = self._stream.clock()
             passed = Passes.apply(passed, self._stream, unit, ready, *weights)
             ready = 0.0

@@ -1,6 +1,6 @@
 """Energy in the measured window, from counters that one rank of each node reads at the window's barriers.
 
-What counters said is reported as it is; ``harness.records.energy`` decides what makes a figure, and why the rest does not.
+Readings are reported as they are; ``harness.records.energy`` decides which make a figure, and why the others do not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Meter:
         return {stamp: stamp() for stamp in {counter.stamp for counter in self.counters}}
 
     def between(self, before: Reading, after: Reading) -> Dict[str, Any]:
-        """What there is to say of the time between two readings, as JSON (see ``RankEnergy`` of the record)."""
+        """The counters' energy between two readings, as JSON (see ``RankEnergy`` of the record)."""
         readings = []
         for counter, first, last in zip(self.counters, before[1], after[1]):
             texts = [value for value in (first, last) if isinstance(value, str)]
@@ -69,8 +69,8 @@ class Meter:
 def meter(plan: Mapping[str, Any], process: Mapping[str, Any]) -> Optional[Meter]:
     """The meter of a worker, None for one that does not read: of a node's workers the first does."""
     workers = [each for each in plan["processes"] if each["role"] == "worker"]
-    own = [each for each in workers if each["node"] == process["node"]]
-    if process["rank"] != min(each["rank"] for each in own):
+    of_node = [each for each in workers if each["node"] == process["node"]]
+    if process["rank"] != min(each["rank"] for each in of_node):
         return None
     with_workers = {each["address"] for each in workers}
     unread = sorted({each["host"] for each in plan["processes"] if each["address"] not in with_workers})
@@ -78,13 +78,13 @@ def meter(plan: Mapping[str, Any], process: Mapping[str, Any]) -> Optional[Meter
     sensors = (
         partial(pm_counters.find, sys / "cray/pm_counters"),
         partial(powercap.find, sys / "class/powercap"),
-        lambda: nvml.find(_gpus(own)),
+        lambda: nvml.find(_gpus(of_node)),
     )
     return Meter(BOOT_ID.read_text().strip(), sensors, unread)
 
 
 def _gpus(workers: Sequence[Mapping[str, Any]]) -> List[str]:
-    """Those of a node's workers. Raises OSError where a batch system has handed each of these its own."""
+    """The GPUs of a node's workers. Raises OSError where a batch system has handed each of these its own."""
     handed_out = os.environ.get(HANDED_OUT, "")
     seen = [visible(each["env"].get("CUDA_VISIBLE_DEVICES", ""), handed_out) for each in workers]
     if None in seen:
@@ -95,7 +95,5 @@ def _gpus(workers: Sequence[Mapping[str, Any]]) -> List[str]:
 def _value(counter: Counter) -> Union[float, str]:
     try:
         return counter.read()
-    except OSError as error:
-        return error.strerror or str(error)
-    except ValueError as error:
-        return str(error)
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)

@@ -28,7 +28,7 @@ def find(gpus: Sequence[str], library: str = LIBRARY) -> List[Counter]:
 
 
 def _handle(nvml: Any, gpu: str) -> ctypes.c_void_p:
-    """By number GPUs are in the order of their bus, which is CUDA's where all are alike."""
+    """The handle of a GPU. Numbers follow the order of the bus, which is CUDA's where all GPUs are alike."""
     if gpu.startswith("MIG"):
         raise OSError(f"{gpu} is an instance of a GPU, which has no counter of its own")
     handle = ctypes.c_void_p()

@@ -1,1 +1,1 @@
-"""What all backends of a framework do alike, beside the framework: one module for each. Python 3.9."""
+"""The common part of all backends of a framework, beside the framework: one module for each. Python 3.9."""

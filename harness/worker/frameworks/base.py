@@ -1,4 +1,4 @@
-"""What all trainers do alike, whatever the framework. A backend adds the exchange of gradients."""
+"""The common part of all trainers, whatever the framework. A backend adds the exchange of gradients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def require_tf32(gpu: str, capability: Tuple[int, int]) -> None:
 
 
 class DeviceTrainer(Learner):
-    """One rank. ``_losses`` are those of every step, means over its devices, ``_waited`` the seconds it had no batch.
+    """One rank. ``_losses`` are those of every step, means over its devices, ``_waited`` the seconds without a batch.
 
     Making one opens the data if decoders are processes (PyTorch's, which JAX and Caffe2 take, too), so that ``setup`` is
     free to start communication threads. Where there is a ``build``, it calls that after the process has joined the others.
@@ -63,7 +63,7 @@ class DeviceTrainer(Learner):
         self._sgd = Sgd.of(job.spec)
         self._losses: List[Any] = []
         self._waited: List[float] = []
-        self._world_size = 0  # what the last barrier counted
+        self._world_size = 0  # as the last barrier counted
 
     def barrier(self) -> None:
         """The sum of a one from each rank says how many there are."""

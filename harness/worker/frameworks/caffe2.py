@@ -1,4 +1,4 @@
-"""What all trainers on Caffe2 do alike: data, model, arithmetic. The exchange of gradients is the backend's.
+"""The common part of all trainers on Caffe2: data, model, arithmetic. The exchange of gradients is the backend's.
 
 On CPUs, with the kernels of IDEEP. ``harness.models.caffe2_layers`` says where the parameters are, and why.
 """
@@ -130,15 +130,14 @@ class Caffe2Trainer(DeviceTrainer):
         workspace.FeedBlob(VALIDATION, images, IDEEP)
         with plain_errors():
             workspace.RunNet(self._inference)
-        logits: np.ndarray = workspace.FetchBlob(self._classes)
-        return logits
+        return workspace.FetchBlob(self._classes)
 
     def _logits(self, net: Any, images: Any, training: bool) -> Any:
         """The blob of the logits that are added to ``net``, in the current name scope. The model's blobs are in its own."""
-        size, its_own = self._job.spec["image_size"], self._scope.rstrip("/")
+        size, scope_name = self._job.spec["image_size"], self._scope.rstrip("/")
 
         def tensor(name: str) -> Any:
-            with core.NameScope(its_own, reset=True):
+            with core.NameScope(scope_name, reset=True):
                 return caffe2_layers.on_ideep(net, name)
 
         return definition(self._job, "caffe2")(

@@ -1,4 +1,4 @@
-"""What all trainers on JAX do alike: data, model, arithmetic, and the step as one compiled function.
+"""The common part of all trainers on JAX: data, model, arithmetic, and the step as one compiled function.
 
 It is what JAX's users write for data parallelism: ``jit`` of a ``shard_map`` over the devices of all processes. Each device
 has its part of the batch and a copy of the parameters, and ``pmean`` averages the gradients. Batch-norm statistics are left
@@ -32,7 +32,7 @@ Batch = Tuple[Any, Any]  # images float32 [N, H, W, 3] and labels int32 [N]
 
 
 class JaxTrainer(DeviceTrainer):
-    """One rank on JAX. ``_held`` is all that training changes, by name."""
+    """One rank on JAX. ``_held`` has all arrays that training changes, by name."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -57,19 +57,16 @@ class JaxTrainer(DeviceTrainer):
             raise RuntimeError(
                 "--device cuda: this environment's JAX sees no GPU: is there an NVIDIA driver?"
             ) from None
-        spec, tensors = self._job.spec, [tensor.name for tensor in self._specification.tensors]
-        if spec["precision"] == "tf32":
+        if self._job.spec["precision"] == "tf32":
             major, minor = str(getattr(devices[0], "compute_capability", "8.0")).split(".")
             require_tf32(devices[0].device_kind, (int(major), int(minor)))
         self._model = definition(self._job, "jax")
         mesh = Mesh(np.array(devices), (WORKERS,))
-        self._same, self._own = NamedSharding(mesh, P()), NamedSharding(mesh, P(WORKERS))
-        self._shardings = {tensor.name: self._own for tensor in self._specification.statistics}
-        self._shardings.update({name: self._same for name in tensors})
-        if self._sgd.momentum:
-            self._shardings.update({velocity(name): self._same for name in tensors})
+        self._same, self._split = NamedSharding(mesh, P()), NamedSharding(mesh, P(WORKERS))
+        values, statistics = self._first_values(), {tensor.name for tensor in self._specification.statistics}
+        self._shardings = {name: self._split if name in statistics else self._same for name in values}
         self._held: Arrays = {}
-        self.restore(self._first_values())
+        self.restore(values)
         self.set_learning_rate(self._sgd.rate)
         self._batches: Iterator[Batch] = map(self._placed, self._read) if self._read else self._resident()
 
@@ -93,8 +90,7 @@ class JaxTrainer(DeviceTrainer):
         self._rate = self._put(np.array(rate, np.float32), self._same)
 
     def total(self, numbers: Sequence[float]) -> List[float]:
-        summed: List[float] = on_this(self._add(self._put(np.array([numbers], np.float32), self._own)))[0].tolist()
-        return summed
+        return on_this(self._add(self._put(np.array([numbers], np.float32), self._split)))[0].tolist()
 
     def evaluate(self) -> Evaluation:
         held = {name: array.addressable_data(0) for name, array in self._held.items()}
@@ -128,26 +124,26 @@ class JaxTrainer(DeviceTrainer):
     def _put(self, value: np.ndarray, sharding: NamedSharding) -> jax.Array:
         """A global array of which ``value`` is this process's part, or, if it is the same everywhere, all."""
         shape = value.shape
-        if sharding is self._own:
+        if sharding is self._split:
             shape = (len(jax.devices()) * shape[0], *shape[1:])
         (device,) = jax.local_devices()
         return jax.make_array_from_single_device_arrays(shape, sharding, [jax.device_put(value, device)])
 
     def _placed(self, batch: Batch) -> Batch:
         images, labels = batch
-        return self._put(images, self._own), self._put(labels, self._own)
+        return self._put(images, self._split), self._put(labels, self._split)
 
     def _resident(self) -> Iterator[Batch]:
         images, labels = self._job.synthetic_batch()
         return itertools.repeat(self._placed((images, labels.astype(np.int32))))
 
     def _shapes(self) -> Batch:
-        """What a batch of all workers is like."""
+        """The shapes of a batch of all workers."""
         count, size = self._job.batch_shape
         images = (count * len(jax.devices()), size, size, 3)
         return (
-            jax.ShapeDtypeStruct(images, np.float32, sharding=self._own),
-            jax.ShapeDtypeStruct(images[:1], np.int32, sharding=self._own),
+            jax.ShapeDtypeStruct(images, np.float32, sharding=self._split),
+            jax.ShapeDtypeStruct(images[:1], np.int32, sharding=self._split),
         )
 
     def _inputs(self, evaluating: bool = False) -> Iterator[Batch]:
@@ -172,5 +168,5 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def on_this(array: jax.Array) -> np.ndarray:
-    """What the device of this process has of an array."""
+    """The part of an array on the device of this process."""
     return np.array(array.addressable_data(0))  # a copy: the next step takes the memory of what is held

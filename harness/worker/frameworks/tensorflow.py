@@ -1,4 +1,4 @@
-"""What all trainers on TensorFlow do alike: data, model, arithmetic. The exchange of gradients is the backends'.
+"""The common part of all trainers on TensorFlow: data, model, arithmetic. The exchange of gradients is the backends'.
 
 ``loss`` and ``descend`` serve graphs and functions alike. ``TensorFlowTrainer`` is the base of trainers whose step is a
 tf.function on one device; the parameter server backends build graphs of their own.
@@ -59,10 +59,7 @@ def logits(
             for name, tensor in tensors.items()
         }
     build = definition(job, "tensorflow")
-    outputs, new_statistics = build(
-        images, tensors.__getitem__, statistics, data_format=job.data_format, training=training
-    )
-    return outputs, new_statistics
+    return build(images, tensors.__getitem__, statistics, data_format=job.data_format, training=training)
 
 
 def descend(sgd: Sgd, name: str, variable: Any, gradient: Any, rate: Any, speed: Any = None) -> Any:
@@ -153,21 +150,15 @@ class TensorFlowTrainer(DeviceTrainer):
         self._infer = tf.function(self._logits, autograph=False)
 
     def loss_on_tape(self, *batch: Any) -> Tuple[Any, Any, List[Any]]:
-        """``loss``, a gradient tape that has recorded it, and the trained variables, in creation order."""
-        variables = list(self._tensors.values())
+        """Traced: the loss of ``batch``, or of the resident one, its tape, and the trained variables in creation order."""
+        variables, moving = list(self._tensors.values()), self._statistics
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            loss = self.loss(*batch)
-        return loss, tape, variables
-
-    def loss(self, *batch: Any) -> Any:
-        """The loss of ``batch``, or of the resident one. To be called in a traced function."""
-        images, labels = batch or [held.read_value() for held in self._resident]
-        statistics = self._statistics
-        mean, new = loss(self._job, images, labels, reads(self._tensors), lambda name: statistics[name].read_value())
-        for name, value in new.items():
-            statistics[name].assign(value, read_value=False)
-        return mean
+            images, labels = batch or [held.read_value() for held in self._resident]
+            mean, new = loss(self._job, images, labels, reads(self._tensors), lambda name: moving[name].read_value())
+            for name, value in new.items():
+                moving[name].assign(value, read_value=False)
+        return mean, tape, variables
 
     def apply(self, gradients: Sequence[Any]) -> None:
         """One step of SGD with the gradients of all variables, in creation order."""

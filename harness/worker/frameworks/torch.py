@@ -1,4 +1,4 @@
-"""What all trainers on PyTorch do alike: data, model, arithmetic. A backend's trainer adds how gradients are averaged.
+"""The common part of all trainers on PyTorch: data, model, arithmetic. A backend's trainer adds how gradients are averaged.
 
 Channels-last memory (oneDNN's and cuDNN's native layout) unless NCHW was chosen, one fused SGD kernel, and batch-norm
 statistics left to each worker, as in every backend of the suite.
@@ -25,6 +25,8 @@ from harness.worker.job import Job
 from harness.worker.network import interface_of, listen, nccl, nccl_meets_on
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
 
+Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
+
 
 def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
     """Make the default process group of these processes of the plan, of which this is one. Returns its interface's name."""
@@ -42,18 +44,15 @@ def join(job: Job, backend: str, processes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def carrier(interface: str) -> str:
-    """What the default group's messages travel by, as PyTorch says; ``interface`` is what ``join`` has returned."""
+    """The carrier of the default group's messages, as PyTorch names it; ``interface`` is from ``join``."""
     backend = dist.get_backend()
     if backend == "nccl":
         return nccl(".".join(str(part) for part in torch.cuda.nccl.version()))
     return f"{backend} on {interface}"
 
 
-Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
-
-
 MIXED = {"amp": torch.bfloat16, "fp16": torch.float16}  # by precision, what autocast computes in
-# Of float16 losses, as in tf_cnn_benchmarks. PyTorch's own, 65,536, may overflow, which skips steps.
+# The scale of float16 losses, as in tf_cnn_benchmarks. PyTorch's own, 65,536, may overflow, which skips steps.
 FIRST_SCALE = 128.0
 
 
@@ -92,8 +91,6 @@ class TorchTrainer(DeviceTrainer):
         # The launcher makes only this rank's GPU visible, so its number is always 0.
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
         self._layout = torch.contiguous_format if job.data_format == "NCHW" else torch.channels_last
-        if self._cuda:
-            self.marks = CudaMarks
         torch.set_num_threads(spec["threads"])
         torch.manual_seed(spec["seed"])
         if self._cuda and not torch.cuda.is_available():
@@ -101,6 +98,7 @@ class TorchTrainer(DeviceTrainer):
             built = f"for CUDA {cuda}: is there an NVIDIA driver for that?" if cuda else "for CPUs"
             raise RuntimeError(f"--device cuda: this environment's PyTorch sees no GPU; it is built {built}")
         if self._cuda:
+            self.marks = CudaMarks
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = spec["precision"] == "tf32"
             if spec["precision"] == "amp" and not torch.cuda.is_bf16_supported(including_emulation=False):
@@ -183,7 +181,7 @@ class TorchTrainer(DeviceTrainer):
             torch_layers.assign(held[name], value)
 
     def _held(self) -> Dict[str, torch.Tensor]:
-        """What training changes, by name. The optimizer makes a velocity in its first step; one made here is zero."""
+        """All tensors that training changes, by name. Velocities that the optimizer still lacks are made here: zeros."""
         held = torch_layers.held(self._module, self._specification)
         if self._sgd.momentum:
             for name, parameter in torch_layers.trained(self._module, self._specification).items():

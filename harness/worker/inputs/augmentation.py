@@ -1,4 +1,4 @@
-"""Image files, and what every pipeline does to the images: crop, resize, flip, normalise. NumPy; Python 3.9.
+"""Image files, and the steps of every pipeline on the images: crop, resize, flip, normalise. NumPy; Python 3.9.
 
 Training takes a crop of 8–100 % of the area at an aspect ratio of 3/4 to 4/3 (Szegedy et al., arXiv:1409.4842, section
 6), flipped left to right every second time; evaluation takes the middle. Both are resized bilinearly between the centres
@@ -52,7 +52,7 @@ class Box(NamedTuple):
 def draws(
     seed: int, epochs: Union[int, Sequence[int]], images: Union[Sequence[int], np.ndarray]
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """What is random about images [n] in their epochs: crops float64 [n, ATTEMPTS, 4], flips bool [n].
+    """The random choices for images [n] in their epochs: crops float64 [n, ATTEMPTS, 4], flips bool [n].
 
     A crop's height and width are in units of √(image's height × width); then come the shares of the free room that are to
     be above it and left of it.
@@ -92,7 +92,7 @@ def plan(
 
 
 def ratio(box: Box, image_size: int) -> int:
-    """By how much to divide a JPEG's size while decoding it, so that a crop keeps ``image_size`` pixels each way."""
+    """The divisor of a JPEG's size while decoding it, with which a crop keeps ``image_size`` pixels each way."""
     return max(ratio for ratio in RATIOS if ratio == 1 or min(box.width, box.height) >= ratio * image_size)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a data set, in one line. Standard library only; Python 3.9."""
+"""Errors in a data set, in one line each. Standard library only; Python 3.9."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class DataError(ValueError):
 
 
 class NoImages(DataError):
-    """There is nothing like a data set. ``why`` is that, and then comes what would be right, and what there is instead."""
+    """There is nothing like a data set. ``why`` says so; then come the expected layout, and what is there instead."""
 
     def __init__(self, why: str, instead: str) -> None:
         super().__init__(f"{why}; {instead}")

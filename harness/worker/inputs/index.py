@@ -1,6 +1,6 @@
-"""Which images there are: a folder of JPEGs for each class, or TFRecord shards. NumPy; Python 3.9.
+"""The images of a data set: a folder of JPEGs for each class, or TFRecord shards. NumPy; Python 3.9.
 
-The controller looks once and writes what it found into the run directory, so that 512 ranks read one file instead of
+The controller looks once and writes the index into the run directory, so that 512 ranks read one file instead of
 listing 1.28 million on the parallel file system. Shards are named as everyone who trains ImageNet with TensorFlow names
 them: ``train-00000-of-01024`` and so on, and ``validation-00000-of-00128``.
 """
@@ -28,7 +28,7 @@ LAYOUT = "expected PATH/<class>/*.JPEG, PATH/train/<class>/*.JPEG, or shards PAT
 VALIDATION = ("val", "validation")  # folders
 SPLITS = {"train": ("train",), "validation": ("validation", "val")}  # names of their shards, and of folders with them
 NO_CLASS = ("lost+found", "@eaDir", "__MACOSX")  # folders that file systems and programs make
-# What data sets have in other layouts, by the end of its name, and what would work.
+# The files of data sets in other layouts, by the end of their names, and what would work.
 _OTHERS = (
     (r"\.gz|\.zip|\.zst", "compressed files", "unpack them"),
     (r"\.tar", "tar files", "write their images into a folder for each class"),
@@ -96,28 +96,27 @@ class ShardIndex:
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """Where in its shard each image's data begin, int64 [images]."""
+        """The byte of its shard at which each image's data begin, int64 [images]."""
         begins = np.cumsum(self.lengths + tfrecord.OVERHEAD) - (self.lengths + tfrecord.OVERHEAD)
         starts = np.append(begins, 0)[self.firsts[:-1]]  # an empty shard at the end has no first record
-        offsets: np.ndarray = begins - np.repeat(starts, self.counts) + tfrecord.HEADER.size
-        return offsets
+        return begins - np.repeat(starts, self.counts) + tfrecord.HEADER.size
 
     @property
     def places(self) -> Dict[str, np.ndarray]:
-        """What the file beside the shards holds."""
+        """The contents of the file beside the shards."""
         return {"counts": self.counts, "offsets": self.offsets, "lengths": self.lengths}
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def extent(self, image: int) -> Extent:
-        """Where the data of an image's record are, without the record's header."""
+        """The bytes with the data of an image's record, without the record's header."""
         shard = int(np.searchsorted(self.firsts, image, side="right")) - 1
         path = os.path.join(self.root, self.names[shard])  # noqa: PTH118 - a million times per epoch
         return Extent(path, int(self.offsets[image]), int(self.lengths[image]))
 
     def run(self, begin: int, end: int) -> Extent:
-        """Where a run of images of one shard is, from the data of the first to those of the last."""
+        """The bytes of a run of images of one shard, from the data of the first to those of the last."""
         first, last = self.extent(begin), self.extent(end - 1)
         return Extent(first.path, first.offset, last.offset + last.length - first.offset)
 
@@ -267,8 +266,8 @@ def _present(root: Path, split: str) -> Tuple[Path, Dict[str, int], str]:
 
 
 def instead(root: Path) -> str:
-    """What there is at ``root`` in place of a data set, and what would work: a clause, "" where nothing is known."""
-    found: Dict[str, List[str]] = {}
+    """The files at ``root`` in place of a data set, and what would work: a clause, "" where nothing is known."""
+    examples: Dict[str, str] = {}  # of each kind
     for number, (place, folders, files) in enumerate(os.walk(root)):
         if number == FOLDERS:
             break
@@ -279,10 +278,10 @@ def instead(root: Path) -> str:
         for name in sorted(files)[:100]:
             kind = next((kind for kind, *_ in _OTHERS if re.search(f"({kind})$", name, re.IGNORECASE)), None)
             if kind:
-                found.setdefault(kind, []).append(str(below / name))
-    for kind, what, advice in _OTHERS:
-        if kind in found:
-            return f"; there are {what}, such as {found[kind][0]}: {advice}"
+                examples.setdefault(kind, str(below / name))
+    for kind, files_of_kind, advice in _OTHERS:
+        if kind in examples:
+            return f"; there are {files_of_kind}, such as {examples[kind]}: {advice}"
     return ""
 
 

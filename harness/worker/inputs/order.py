@@ -1,4 +1,4 @@
-"""Which rank reads which images when. NumPy; Python 3.9.
+"""The order in which each rank reads images. NumPy; Python 3.9.
 
 A data set is a list of chunks: runs of images that are read one after the other. In a folder of files every image is a
 chunk of its own, in TFRecord shards sixteen records are. For each epoch the chunks of all shards are shuffled, and the
@@ -40,8 +40,7 @@ def uniform(*names: Union[int, np.ndarray]) -> np.ndarray:
         for shift, factor in _MIX:
             state = (state ^ state >> shift) * factor
         state = state ^ state >> _LAST
-    numbers: np.ndarray = (state >> _TO_53_BITS) * 2.0**-53
-    return numbers
+    return (state >> _TO_53_BITS) * 2.0**-53
 
 
 def check_world(count: int, world: int) -> None:
@@ -54,8 +53,7 @@ def images_of(pieces: np.ndarray) -> np.ndarray:
     """The numbers of the images in pieces [k, 2], one piece after the other."""
     lengths = pieces[:, 1] - pieces[:, 0]
     before = np.cumsum(lengths) - lengths
-    images: np.ndarray = np.arange(lengths.sum()) + np.repeat(pieces[:, 0] - before, lengths)
-    return images
+    return np.arange(lengths.sum()) + np.repeat(pieces[:, 0] - before, lengths)
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class ReadingOrder:
 
     @property
     def share(self) -> Tuple[int, int]:
-        """Where the rank's part of an epoch begins and ends: the parts cover everything, and differ by one at most."""
+        """The begin and end of the rank's part of an epoch: the parts cover everything, and differ by one at most."""
         count = len(self.index)
         return self.rank * count // self.world, (self.rank + 1) * count // self.world
 
@@ -97,7 +95,7 @@ class ReadingOrder:
         return -(-len(self.index) // self.world)
 
     def pieces(self, epoch: int) -> np.ndarray:
-        """What the rank reads in an epoch, in order: pieces int64 [k, 2] of chunks."""
+        """The rank's reads in an epoch, in order: pieces int64 [k, 2] of chunks."""
         row = self.index.chunks()
         if self.seed is not None:  # all ranks cut the same shuffle
             row = row[np.argsort(uniform(_CHUNKS, self.seed, epoch, np.arange(len(row))), kind="stable")]
@@ -105,12 +103,14 @@ class ReadingOrder:
         lengths = row[:, 1] - row[:, 0]
         ends = np.cumsum(lengths)
         before, behind = np.maximum(begin - (ends - lengths), 0), np.maximum(ends - end, 0)
-        pieces: np.ndarray = row + np.stack([before, -behind], 1)
+        pieces = row + np.stack([before, -behind], 1)
         return pieces[pieces[:, 0] < pieces[:, 1]]
 
     def groups(self) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:
-        """What the rank reads together: an epoch, pieces int64 [k, 2] of chunks in it, and in which order their images that
-        are not done are used: places in ``images_of(pieces)``."""
+        """The rank's reads in groups: an epoch, pieces int64 [k, 2] of chunks in it, and the order of their images.
+
+        That is of those that are not done, as places in ``images_of(pieces)``.
+        """
         begin, end = self.share
         first_epoch, done = divmod(self.done, max(end - begin, 1))
         together = GROUP // self.index.chunk

@@ -1,4 +1,4 @@
-"""Which part of the images is in this host's memory, and how to have all of it there, or none. Linux; Python 3.9.
+"""The part of the images in this host's memory, and functions to have all of it there, or none. Linux; Python 3.9.
 
 The page cache is the kernel's: reading a file a second time touches neither disk nor network. The servers of a
 parallel file system have caches of their own, which nothing here reaches.
@@ -42,7 +42,7 @@ def fetch(extents: Iterable[Extent]) -> None:
 
 
 def mean_bytes(extents: Sequence[Extent]) -> float:
-    """How long they are on average, in bytes, from a sample."""
+    """The mean length in bytes, from a sample."""
     sample = extents[:: max(1, len(extents) // SAMPLED)]
     return sum(each.length if each.length >= 0 else Path(each.path).stat().st_size for each in sample) / len(sample)
 
@@ -55,7 +55,7 @@ def cached_share(extents: Sequence[Extent]) -> Optional[float]:
 
 
 def _pages(extent: Extent) -> List[bool]:
-    """For each page whether it is cached."""
+    """True for each page that is cached."""
     with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         begin = extent.offset - extent.offset % mmap.PAGESIZE

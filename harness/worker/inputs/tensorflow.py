@@ -30,12 +30,8 @@ READS = GROUP // ShardIndex.chunk  # at once, of runs of records or of files
 
 Tensors = Tuple[Any, ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def as_written(function: Function) -> Function:
-    """Not translated by AutoGraph, which would leave a file for each function in the temporary folder."""
-    written: Function = tf.autograph.experimental.do_not_convert(function)
-    return written
+# AutoGraph does not translate such functions: it would leave a file for each in the temporary folder.
+as_written: Callable[[Function], Function] = tf.autograph.experimental.do_not_convert
 
 
 def batches(reading: ReadingOrder) -> tf.data.Dataset:
@@ -89,7 +85,7 @@ def batches(reading: ReadingOrder) -> tf.data.Dataset:
     return images.batch(reading.batch_size, drop_remainder=True).prefetch(2).with_options(options)
 
 
-# Where a group's images come from. ``described`` says it in arrays of ``signature``, given pieces [k, 2] and the order of
+# The sources of a group's images. ``described`` gives them as arrays of ``signature``, from pieces [k, 2] and the order of
 # the images in them; ``read`` makes of these the encoded images, and their labels.
 
 
@@ -121,7 +117,7 @@ class Shards:
     signature = (tf.TensorSpec([None], tf.string), *[tf.TensorSpec([None], tf.int64)] * 5)
 
     def described(self, pieces: np.ndarray, places: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Of each run: its shard, where it begins, its bytes, its records. Of each image: its bytes, and its place."""
+        """The shard, begin, bytes and records of each run, and the bytes and place of each image."""
         runs = [self.index.run(begin, end) for begin, end in pieces.tolist()]
         counts = pieces[:, 1] - pieces[:, 0]
         return (
@@ -146,9 +142,9 @@ class Shards:
         expected = tf.reduce_all(tf.equal(tf.strings.length(read), tf.cast(lengths, tf.int32)))
         with tf.control_dependencies([tf.debugging.Assert(expected, ["records have other lengths than they had"])]):
             read = tf.gather(read, places)
-        wanted = {ENCODED: tf.io.FixedLenFeature([], tf.string), LABEL: tf.io.FixedLenFeature([], tf.int64)}
-        features = tf.io.parse_example(read, wanted)
-        encoded, labels = features[ENCODED], features[LABEL]
+        features = {ENCODED: tf.io.FixedLenFeature([], tf.string), LABEL: tf.io.FixedLenFeature([], tf.int64)}
+        parsed = tf.io.parse_example(read, features)
+        encoded, labels = parsed[ENCODED], parsed[LABEL]
         if self.num_classes is not None:
             valid = tf.reduce_all((labels >= 0) & (labels < self.num_classes))
             with tf.control_dependencies([tf.debugging.Assert(valid, ["a label is out of range"])]):
@@ -175,21 +171,21 @@ def decode(contents: tf.Tensor, image_size: int, window: tf.Tensor, ratio: tf.Te
     # time in every image, if only to be passed over.
     apart = tf.function(_crop, autograph=False, experimental_attributes={"_noinline": True})
     image = tf.cond(tf.equal(ratio, 1), lambda: _crop_jpeg(contents, window, 1), lambda: apart(contents, window, ratio))
-    # Of bytes the same pixels would come out, more slowly: each is converted as often as it is looked at.
+    # Bytes would give the same pixels, more slowly: each would be converted as often as it is used.
     resized = tf.image.resize(tf.cast(image, tf.float32), [image_size, image_size], method="bilinear")
     if flip:
         resized = tf.cond(flip[0], lambda: tf.reverse(resized, [1]), lambda: resized)
     # As if every value of a row were a channel: TensorFlow is eight times faster on whole rows than on three channels.
     rows = tf.reshape(resized, [1, 1, image_size, image_size * 3])
     mean, std = (np.tile(np.array(of_colours, np.float32), image_size) for of_colours in (MEAN, STD))
-    one, zero = np.ones_like(mean), np.zeros_like(mean)
-    normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, one, zero, mean, std**2, is_training=False)
+    scale, offset = np.ones_like(mean), np.zeros_like(mean)
+    normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(rows, scale, offset, mean, std**2, is_training=False)
     return tf.reshape(normalised, [image_size, image_size, 3])
 
 
 @as_written  # or what is Python gets five times slower
 def planned(encoded: tf.Tensor, image_size: int, *crops: tf.Tensor) -> Tensors:
-    """How to decode images, as ``_plan`` says: windows int32 [n, 4] and ratios int32 [n]."""
+    """The decoding plans of images, by ``_plan``: windows int32 [n, 4] and ratios int32 [n]."""
 
     def plans(encoded: np.ndarray, *crops: np.ndarray) -> Tuple[np.ndarray, ...]:
         windows, ratios = np.zeros((len(encoded), 4), np.int32), np.ones(len(encoded), np.int32)

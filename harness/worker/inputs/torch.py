@@ -88,9 +88,9 @@ def _requests(reading: ReadingOrder) -> Iterator[BatchRequest]:
     def request() -> BatchRequest:
         epochs, images = [epoch for epoch, _ in positions[:batch_size]], [image for _, image in positions[:batch_size]]
         labels = [index.labels[image] for image in images] if isinstance(index, ImageIndex) else []
-        wanted = BatchRequest([index.extent(image) for image in images], labels, epochs, images, ahead[:])
+        batch = BatchRequest([index.extent(image) for image in images], labels, epochs, images, ahead[:])
         del positions[:batch_size], ahead[:]
-        return wanted
+        return batch
 
     for epoch, pieces, places in reading.groups():
         if isinstance(index, ShardIndex):
