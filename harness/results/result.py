@@ -94,7 +94,7 @@ class Result:
     stdev: float = NAN
     ci95: float = NAN
     values: tuple[float, ...] = ()
-    jobs: tuple[str, ...] = ()  # the job of each of these (see ``jobs_of``)
+    jobs: tuple[str, ...] = ()  # the job of each of these (see ``_rate``)
     runs: int = 0  # that a published mean and deviation are of; 0 if not known
     published_efficiency: float = NAN  # where only an efficiency was published
     published_base: int = 0  # the number of workers that it is relative to
@@ -303,19 +303,16 @@ def known(value: float | None) -> float:
 
 
 def _rate(rate: Summary, record: Record | KernelRecord | LaunchRecord) -> dict[str, Any]:
-    jobs = jobs_of(record.id, [repeat.job for repeat in record.repeats], record.variables.get("SLURM_JOB_ID"))
-    spread = {"stdev": known(rate.stdev), "ci95": known(rate.ci95)}
-    return {"rate": rate.mean, "values": rate.values, "jobs": tuple(jobs)} | spread
+    """The rate, and the job of each repeat. Repeats of one job share nodes and an hour.
 
-
-def jobs_of(run: str, noted: Sequence[str | None], allocation: str | None) -> list[str]:
-    """The job of each repeat of a ``run``, as its record has ``noted`` them. Repeats of one job share nodes and an hour.
-
-    Noted is the batch job, or the session of runs that took turns on one machine. Any other run is a job by itself, or
-    belongs to the user's ``allocation`` ($SLURM_JOB_ID), within which it took no turns with another run.
+    A record notes the batch job, or the session of runs that took turns on one machine. Any other run is a job by itself,
+    or belongs to the user's allocation ($SLURM_JOB_ID), within which it took no turns with another run.
     """
-    alone = f"{ALONE}{allocation}" if allocation else run
-    return [job or alone for job in noted]
+    allocation = record.variables.get("SLURM_JOB_ID")
+    alone = f"{ALONE}{allocation}" if allocation else record.id
+    jobs = tuple(repeat.job or alone for repeat in record.repeats)
+    spread = {"stdev": known(rate.stdev), "ci95": known(rate.ci95)}
+    return {"rate": rate.mean, "values": rate.values, "jobs": jobs} | spread
 
 
 def _facts(record: AnyRecord, source: Path | str, seen: Seen) -> dict[str, Any]:
