@@ -60,13 +60,12 @@ def _csv(table: pyarrow.Table, stream: IO[bytes]) -> None:
     import pyarrow
     import pyarrow.csv
 
-    for name in [name for name in table.column_names if pyarrow.types.is_list(table.field(name).type)]:
-        values = pyarrow.array([json.dumps(each) for each in table.column(name).to_pylist()], pyarrow.string())
-        table = table.set_column(table.column_names.index(name), name, values)
-    for number, kind in enumerate(table.schema.types):
-        if kind == pyarrow.string():
-            cells = [cell and no_formula(cell) for cell in table.column(number).to_pylist()]
-            table = table.set_column(number, table.column_names[number], pyarrow.array(cells, kind))
+    for number, field in enumerate(table.schema):
+        of_lists = pyarrow.types.is_list(field.type)
+        if of_lists or field.type == pyarrow.string():
+            cells = [json.dumps(cell) if of_lists else cell for cell in table.column(number).to_pylist()]
+            cells = [cell and no_formula(cell) for cell in cells]
+            table = table.set_column(number, field.name, pyarrow.array(cells, pyarrow.string()))
     pyarrow.csv.write_csv(table, stream)
 
 
@@ -95,17 +94,16 @@ def _table(results: Sequence[Result]) -> pyarrow.Table:
     """
     import pyarrow
 
-    of_kernels = bool(results[0].kernel)
-    columns_of = frames.OF_KERNELS if of_kernels else frames.OF_TRAININGS
-    frame, kinds = (frames.kernels if of_kernels else frames.trainings)(results), frames.kinds(columns_of)
+    columns_of = frames.OF_KERNELS if results[0].kernel else frames.OF_TRAININGS
+    frame, kinds = frames.frame(results, columns_of), frames.kinds(columns_of)
     text, numbers = pyarrow.string(), pyarrow.float64()
     types = {str: text, int: pyarrow.int64(), float: numbers, list: pyarrow.list_(numbers)}
     names = [name for name in kinds if name != "options"]
     of = {name: types[kinds[name]] for name in names} | {"jobs": pyarrow.list_(text)}
     columns = {name: pyarrow.array(frame[name], of[name], from_pandas=True) for name in names}
     options = [result.options for result in results]
-    for name in dict.fromkeys(name for own in options for name in own):
-        values = [own.get(name) for own in options]
+    for name in dict.fromkeys(name for of_run in options for name in of_run):
+        values = [of_run.get(name) for of_run in options]
         try:
             column = pyarrow.array(values)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):

@@ -1,1 +1,1 @@
-"""What was measured, as it is written and verified."""
+"""Measurements, as they are written and verified."""

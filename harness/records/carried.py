@@ -1,9 +1,10 @@
-"""The share of the bytes between a plan's nodes that network cards carried, and whether RDMA did.
+"""The share of the bytes between a plan's nodes that network cards carried, and the part of RDMA in it.
 
 An allreduce around a ring of n workers sends 2 (n − 1) / n times the gradients once from each node; servers send what each
 worker elsewhere pulls, and workers what servers elsewhere hold (docs/scaling-model.md).
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +17,7 @@ INTERFACE = "net/"
 
 
 class Carrying(Protocol):
-    """A rank with the bytes that its host's cards carried within the window, if it tells."""
+    """A rank with the bytes that its host's cards carried within the window, if it reports them."""
 
     @property
     def cards(self) -> Mapping[str, tuple[int, int]]: ...
@@ -35,55 +36,52 @@ class Carried(NamedTuple):
 
 def planned(spec: RunSpec, plan: Mapping[str, Any]) -> list[float]:
     """Bytes that leave each node per step, by the plan's node numbers. Zeros where nothing is known."""
-    workers = [each["node"] for each in plan["processes"] if each["role"] == "worker"]
-    nodes = 1 + max(each["node"] for each in plan["processes"])
-    servers = plan.get("details", {}).get("servers")
-    if not servers:
+    workers, servers = (
+        [process["node"] for process in plan["processes"] if process["role"] == role] for role in ("worker", "ps")
+    )
+    nodes = range(1 + max(process["node"] for process in plan["processes"]))
+    exchanged = plan.get("details", {}).get("servers")
+    if not exchanged:
         gradients = models.specification(spec.model, spec.bytes_scale).bytes
         count = spec.workers
-        return [2 * (count - 1) / count * gradients if nodes > 1 else 0.0] * nodes
-    where = [each["node"] for each in plan["processes"] if each["role"] == "ps"]
-    held = [sum(server["bytes"] for server in servers if where[server["ps"]] == node) for node in range(nodes)]
-    here = [workers.count(node) for node in range(nodes)]
-    return [
-        float(held[node] * (len(workers) - here[node]) + here[node] * (sum(held) - held[node])) for node in range(nodes)
-    ]
+        return [2 * (count - 1) / count * gradients if len(nodes) > 1 else 0.0] * len(nodes)
+    held = [sum(server["bytes"] for server in exchanged if servers[server["ps"]] == node) for node in nodes]
+    here = [workers.count(node) for node in nodes]
+    return [float(held[node] * (len(workers) - here[node]) + here[node] * (sum(held) - held[node])) for node in nodes]
 
 
 def carried(spec: RunSpec, plan: Mapping[str, Any], repeats: Sequence[Sequence[Carrying]]) -> list[Carried]:
     """Each card with its bytes, the mean of nodes and repeats, most first; empty where ranks or cards do not tell."""
     if not any(rank.cards for ranks in repeats for rank in ranks):
         return []
-    wanted = planned(spec, plan)
-    sent: dict[str, list[float]] = {}
-    shares: dict[str, list[float]] = {}
+    expected = planned(spec, plan)
+    sent: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for ranks in repeats:
         for node, counts in _of_nodes(plan, ranks).items():
-            for card, (bytes_sent, _) in counts.items() if wanted[node] else ():
-                sent.setdefault(card, []).append(bytes_sent / spec.steps)
-                shares.setdefault(card, []).append(bytes_sent / spec.steps / wanted[node])
-    every = [Carried(card, fmean(values), fmean(shares[card])) for card, values in sent.items()]
+            for card, (bytes_sent, _) in counts.items() if expected[node] else ():
+                sent[card].append((bytes_sent / spec.steps, bytes_sent / spec.steps / expected[node]))
+    every = [Carried(card, *map(fmean, zip(*of_card, strict=True))) for card, of_card in sent.items()]
     return sorted(every, key=lambda each: -each.sent)
 
 
 def by_rdma(spec: RunSpec, plan: Mapping[str, Any], ranks: Sequence[Carrying]) -> tuple[bool, str]:
-    """Whether cards with RDMA carried what a repeat's plan has between nodes, and the words for it."""
-    wanted = planned(spec, plan)
-    worst, told = 1.0, "no bytes are planned between nodes"
+    """The verdict on whether cards with RDMA carried the bytes between the nodes of a repeat's plan, and its words."""
+    expected = planned(spec, plan)
+    worst, words = 1.0, "no bytes are planned between nodes"
     for node, counts in _of_nodes(plan, ranks).items():
-        if not wanted[node]:
+        if not expected[node]:
             continue
-        own = [card for card in counts if not card.startswith(INTERFACE)]
-        share = sum(counts[card][0] for card in own) / spec.steps / wanted[node]
+        cards = [card for card in counts if not card.startswith(INTERFACE)]
+        share = sum(counts[card][0] for card in cards) / spec.steps / expected[node]
         if share <= worst:
-            names = ", ".join(card.partition("/")[2] for card in own)
+            names = ", ".join(card.partition("/")[2] for card in cards)
             most = max(counts, key=lambda card: counts[card][0], default="")
-            worst, told = share, f"{names} carried {100 * share:.0f} % of the planned bytes of node {node}"
-            if not own:
-                told = f"node {node} has no card with RDMA"
+            worst, words = share, f"{names} carried {100 * share:.0f} % of the planned bytes of node {node}"
+            if not cards:
+                words = f"node {node} has no card with RDMA"
             if share < LEAST_BY_RDMA and most.startswith(INTERFACE):
-                told += f"; they fell back to TCP on {most.partition('/')[2]}"
-    return worst >= LEAST_BY_RDMA, f"{told}, limit {100 * LEAST_BY_RDMA:.0f} %"
+                words += f"; they fell back to TCP on {most.partition('/')[2]}"
+    return worst >= LEAST_BY_RDMA, f"{words}, limit {100 * LEAST_BY_RDMA:.0f} %"
 
 
 def _of_nodes(plan: Mapping[str, Any], ranks: Sequence[Carrying]) -> dict[int, Mapping[str, tuple[int, int]]]:

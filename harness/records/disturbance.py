@@ -1,4 +1,4 @@
-"""What disturbed a measurement: others on its cores, and a step much longer than the others. Neither is a failure."""
+"""Disturbances of a measurement: others on its cores, and a step much longer than the others. Neither is a failure."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -13,10 +13,10 @@ LONG, FEWEST = 3.0, 5  # medians that a step takes which is named; steps below w
 
 
 class CoreUse(Frozen):
-    """Core-seconds within ``interval_s`` on the ``cores`` that the run's processes may use: theirs, and all else's.
+    """Core-seconds within ``interval_s`` on the ``cores`` that the run's processes may use: theirs, and all others'.
 
-    ``quota`` is how many cores' time control groups leave to them, None without a limit. ``machine`` is its boot id,
-    ``namespace`` that of the process ids which the reader sees: a container's own only.
+    ``quota`` is the number of cores whose time control groups leave to them, None without a limit. ``machine`` is its boot
+    id, ``namespace`` that of the process ids which the reader sees: a container's own only.
     """
 
     machine: str
@@ -41,7 +41,7 @@ OneWatched = TypeVar("OneWatched", bound=WatchedRank)
 class Others(Frozen):
     """``core_s`` that others used in a window, as a ``share`` of the ``cores`` that the run may use on this host.
 
-    Under a quota only what leaves less than the quota counts in the share.
+    Under a quota only time that is taken from the quota counts in the share.
     """
 
     repeat: int
@@ -75,13 +75,13 @@ class Disturbance(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What matters of it, a sentence each."""
+        """The disturbances that matter, a sentence each."""
         notes, others, long = [], self.others, self.long_step
         if others and others.share > MATTERS:
-            on = f"{others.cores:g} core{'s' * (others.cores != 1)}"
+            cores = f"{others.cores:g} core{'s' * (others.cores != 1)}"
             notes.append(
                 f"others took {others.share:.0%} of the cores that the run may use on {others.host} "
-                f"({others.core_s:.1f} core-seconds on {on} in repeat {others.repeat})"
+                f"({others.core_s:.1f} core-seconds on {cores} in repeat {others.repeat})"
             )
         if long:
             also = f"; it was long on {plural(long.ranks - 1, 'other rank')}, too" if long.ranks > 1 else ""
@@ -99,7 +99,7 @@ def derive(repeats: Sequence[AnyRepeat[OneWatched]], dilation: float = 1.0) -> D
 
 
 def _others(repeat: AnyRepeat[OneWatched]) -> Iterator[Others]:
-    """Those of each machine. Readers in one namespace see the same processes; in others they see those of their own."""
+    """The use by others of each machine. Readers see the processes of their namespace."""
     machines: dict[str, dict[str, tuple[CoreUse, str]]] = {}
     for rank in repeat.ranks:
         if rank.cores and rank.cores.interval_s >= LEAST_S:

@@ -1,6 +1,6 @@
-"""Joules of a window, from what counters of all nodes said at its barriers; docs/energy.md has the formulas.
+"""Joules of a window, from the counters of all nodes at its barriers; docs/energy.md has the formulas.
 
-A counter that cannot be trusted gives no number, and neither does what it is a part of: the reason is kept instead.
+A counter that cannot be trusted gives no number, and neither does a sum that it is a part of: the reason is kept instead.
 """
 
 from collections import defaultdict
@@ -12,10 +12,10 @@ from pydantic import Field
 from harness.core.spec import Frozen
 from harness.core.statistics import Summary, summarise
 
-UPDATES = 20  # of a counter within the window: what happened in a part of one is then at most 5 % of the figure
-SLACK = 0.05  # how much longer than the window the time between readings may be
+UPDATES = 20  # of a counter within the window: a part of one is then at most 5 % of the figure
+SLACK = 0.05  # by this share the time between readings may be longer than the window
 SAME_J = 1.0  # counters that are as close as this at both ends are one counter, seen twice
-# What makes up a node, and which source is asked first. A module may hold a package and memory: it is shown, never added.
+# The parts of a node, and the sources in order. A module may hold a package and memory: it is shown, never added.
 PARTS = ("package", "memory", "gpu")
 SOURCES = ("pm_counters", "nvml", "powercap")
 NOTHING = "no counter of energy: no powercap, no pm_counters, and no GPU in use"
@@ -40,9 +40,13 @@ class CounterReading(Frozen):
     freshness: tuple[int, int] | None = None
     generation: tuple[int, int] | None = None
 
+    @property
+    def kind(self) -> "_Kind":
+        return self.source, self.covers
+
 
 class RankEnergy(Frozen):
-    """What a node's reader read, ``interval_s`` apart; why it could not read more (``missing``); hosts without a reader.
+    """The counters of a node, read ``interval_s`` apart; why not more were read (``missing``); hosts without a reader.
 
     ``machine`` is the boot id: nodes of a run that share a machine have it in common.
     """
@@ -63,7 +67,7 @@ class EnergyPart(Frozen):
 
 
 class Energy(Frozen):
-    """``joules_per_image`` is that of what ``covers`` says, the sum of the parts that all nodes have; None without any."""
+    """``joules_per_image`` is the sum of the parts that all nodes have, which ``covers`` names; None without any."""
 
     covers: str = ""
     joules_per_image: Summary | None = None
@@ -72,7 +76,7 @@ class Energy(Frozen):
 
 
 class Used(Frozen):
-    """``joules`` of each window, of what ``covers`` says: the sum of the parts that all nodes have; None without any."""
+    """``joules`` of each window: the sum of the parts that all nodes have, which ``covers`` names; None without any."""
 
     covers: str = ""
     joules: Summary | None = None
@@ -80,7 +84,7 @@ class Used(Frozen):
 
 
 class Read(NamedTuple):
-    """One window, of a repeat or an epoch: its length (seconds), and of each reader its host and what it read."""
+    """One window, of a repeat or an epoch: its length (seconds), and each reader's host and readings."""
 
     window_s: float
     readers: Sequence[tuple[str, RankEnergy]]
@@ -100,16 +104,12 @@ class _Notes:
         names |= {name: None} if name else {}
         hosts |= {host: None} if host else {}
 
-    def texts(self) -> tuple[str, ...]:
-        return tuple(
-            " ".join(filter(None, [source, ", ".join(names)])) + (": " if source else "") + reason + _some(list(hosts))
-            for (source, reason), (names, hosts) in self._of.items()
-        )
-
-
-def _some(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-    return f" (on {hosts[0]}{more})" if hosts else ""
+    def texts(self) -> Iterator[str]:
+        for (source, reason), (names, hosts) in self._of.items():
+            counters = " ".join(filter(None, [source, ", ".join(names)]))
+            more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+            where = f" (on {next(iter(hosts))}{more})" if hosts else ""
+            yield f"{counters}: {reason}{where}" if source else f"{reason}{where}"
 
 
 def derive(repeats: Sequence[Read], images: int) -> Energy:
@@ -117,11 +117,9 @@ def derive(repeats: Sequence[Read], images: int) -> Energy:
     joules, notes = _of_all(repeats)
     values = {kind: [each / images for each in its] for kind, its in joules.items()}
     covers, total = _sum(values)
-    parts = (
-        EnergyPart(source=source, covers=covers, joules_per_image=summarise(its))
-        for (source, covers), its in values.items()
-    )
-    return Energy(covers=covers, joules_per_image=total, parts=tuple(parts), notes=notes)
+    each_part = [(source, part, summarise(its)) for (source, part), its in values.items()]
+    parts = tuple(EnergyPart(source=source, covers=part, joules_per_image=mean) for source, part, mean in each_part)
+    return Energy(covers=covers, joules_per_image=total, parts=parts, notes=notes)
 
 
 def used(windows: Sequence[Read]) -> Used:
@@ -132,7 +130,7 @@ def used(windows: Sequence[Read]) -> Used:
 
 
 def _of_all(windows: Sequence[Read]) -> tuple[dict[_Kind, list[float]], tuple[str, ...]]:
-    """The joules of each window, of each kind that all of them have, and what there is to say of that."""
+    """The joules of each window, of each kind that all of them have, and notes on them."""
     notes = _Notes()
     every = [_joules(window, notes) for window in windows]
     caps: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -143,21 +141,16 @@ def _of_all(windows: Sequence[Read]) -> tuple[dict[_Kind, list[float]], tuple[st
         if len(generations) > 1:
             notes.add("the power cap was changed meanwhile", host, source)
     kinds = [kind for kind in every[0] if all(kind in joules for joules in every)]
-    return {kind: [joules[kind] for joules in every] for kind in kinds}, notes.texts()
+    return {kind: [joules[kind] for joules in every] for kind in kinds}, tuple(notes.texts())
 
 
 def _sum(values: Mapping[_Kind, Sequence[float]]) -> tuple[str, Summary | None]:
-    """What the figure covers, and the sum of that."""
-    chosen = _chosen([*values])
+    """The sum of a whole node's joules or of its parts', and the name of what it covers."""
+    first = {part: (source, part) for source in reversed(SOURCES) for part in PARTS if (source, part) in values}
+    node = ("pm_counters", "node")
+    chosen = [node] if node in values else [first[part] for part in PARTS if part in first]
     total = [sum(each) for each in zip(*(values[kind] for kind in chosen), strict=True)]
     return " + ".join(f"{covers} ({source})" for source, covers in chosen), summarise(total) if total else None
-
-
-def _chosen(kinds: Sequence[_Kind]) -> list[_Kind]:
-    if ("pm_counters", "node") in kinds:
-        return [("pm_counters", "node")]
-    each = ([(source, part) for source in SOURCES if (source, part) in kinds][:1] for part in PARTS)
-    return [kind for first in each for kind in first]
 
 
 def _joules(repeat: Read, notes: _Notes) -> dict[_Kind, float]:
@@ -174,53 +167,44 @@ def _joules(repeat: Read, notes: _Notes) -> dict[_Kind, float]:
             machines[read.machine].setdefault((counter.source, counter.name), (counter, read.interval_s))
     totals: dict[_Kind, float] = defaultdict(float)
     refused: set[_Kind] = set()
-    kinds = {(counter.source, counter.covers) for own in machines.values() for counter, _ in own.values()}
+    kinds = {counter.kind for counters in machines.values() for counter, _ in counters.values()}
     for machine, its in hosts.items():
-        host, own = its[0], machines[machine]
+        host, counters = its[0], machines[machine]
         if len(its) > 1:
             notes.add(f"{len(its)} nodes of the run are one machine, whose counters are counted once", host)
-        if not own and not any(read.missing for _, read in repeat.readers if read.machine == machine):
+        if not counters and not any(read.missing for _, read in repeat.readers if read.machine == machine):
             notes.add(NOTHING, host)
-        for kind in kinds - {(counter.source, counter.covers) for counter, _ in own.values()}:
+        for kind in kinds - {counter.kind for counter, _ in counters.values()}:
             notes.add(f"there is no counter of {kind[1]}, which other nodes have", host, kind[0])
             refused.add(kind)
-        for counter, interval_s in _once([*own.values()], host, notes):
-            kind = counter.source, counter.covers
+        kept: list[CounterReading] = []
+        for counter, interval_s in counters.values():
+            if original := next((each for each in kept if _mirrors(counter, each)), None):
+                same = f"shows the numbers of {original.name}, so it is that counter once more and is left out"
+                notes.add(same, host, counter.source, counter.name)
+                continue
+            kept.append(counter)
             try:
-                totals[kind] += joules(counter, interval_s, repeat.window_s)
+                totals[counter.kind] += joules(counter, interval_s, repeat.window_s)
             except ValueError as error:
                 notes.add(str(error), host, counter.source, counter.name)
-                refused.add(kind)
+                refused.add(counter.kind)
     if any(read.unread for _, read in repeat.readers):
         return {}
     return {kind: value for kind, value in sorted(totals.items()) if kind not in refused}
 
 
-def _once(
-    read: Sequence[tuple[CounterReading, float]], host: str, notes: _Notes
-) -> Iterator[tuple[CounterReading, float]]:
-    """Counters without those that mirror an earlier one of their kind."""
-    kept: list[CounterReading] = []
-    for counter, interval_s in read:
-        if original := next((each for each in kept if _mirrors(counter, each)), None):
-            same = f"shows the numbers of {original.name}, so it is that counter once more and is left out"
-            notes.add(same, host, counter.source, counter.name)
-            continue
-        kept.append(counter)
-        yield counter, interval_s
-
-
-def _mirrors(one: CounterReading, other: CounterReading) -> bool:
-    if (one.source, one.covers) != (other.source, other.covers):
+def _mirrors(counter: CounterReading, other: CounterReading) -> bool:
+    """True for counters of one kind with the same numbers."""
+    # Counters that do not move are no mirrors of each other: both have no number.
+    if counter.kind != other.kind or counter.before_j == counter.after_j:
         return False
-    ends = ((one.before_j, other.before_j), (one.after_j, other.after_j))
-    # What does not move is not a mirror of what does not move either: both have no number.
-    moves = one.before_j != one.after_j
-    return moves and all(a is not None and b is not None and abs(a - b) <= SAME_J for a, b in ends)
+    ends = ((counter.before_j, other.before_j), (counter.after_j, other.after_j))
+    return all(a is not None and b is not None and abs(a - b) <= SAME_J for a, b in ends)
 
 
 def joules(counter: CounterReading, interval_s: float, window_s: float) -> float:
-    """What was used between two readings of a counter. Raises ValueError with the reason why that is not known."""
+    """The joules between two readings of a counter. Raises ValueError with the reason why they are not known."""
     before, after = counter.before_j, counter.after_j
     if counter.problem or before is None or after is None:
         raise ValueError(counter.problem or "was not read")

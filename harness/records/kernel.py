@@ -1,6 +1,6 @@
-"""The record of a kernel: every rank's times of every size, whether the results were right, and the bandwidths.
+"""The record of a kernel: every rank's times of every size, the checks of the results, and the bandwidths.
 
-What ``records/measurement.py`` says holds here too. The file has a name of its own, so that it never gets into a table of
+The rules of ``records/measurement.py`` hold here too. The file has a name of its own, so that it never gets into a table of
 img/s. docs/kernels.md derives every figure.
 """
 
@@ -32,7 +32,7 @@ from harness.records.record import (
 
 
 class OwnTimes(Frozen):
-    """What a rank has timed by itself in each step, in seconds: products of matrices, and the messages that it got.
+    """The times that a rank took by itself in each step, in seconds: of products of matrices, and of the messages it got.
 
     ``products_s`` has one before each message of each step, in their order. ``received_s`` has a step's messages by the
     rank that sent them, and 0 for the rank itself.
@@ -45,9 +45,9 @@ class OwnTimes(Frozen):
 class SizeTimes(Frozen):
     """One rank's raw times of a ``size``, as those of a measurement of training (``Rank``).
 
-    ``problem`` says what was wrong with the result, "" if nothing was. ``history`` has what falls with each iteration of a
-    kernel that iterates: the same numbers on all ranks. ``own`` is there of a kernel whose ranks time something themselves.
-    ``collected_s`` has for each step when a server had collected what it then merges, of a kernel that tells. ``energy`` is
+    ``problem`` is that of the result, "" without one. ``history`` has a number for each iteration of a kernel that
+    iterates, the same on all ranks, which falls. ``own`` is there for a kernel whose ranks time something themselves.
+    ``collected_s`` has for each step when a server had collected all data to merge, for a kernel that tells. ``energy`` is
     there on the rank that read a node's counters.
     """
 
@@ -77,7 +77,7 @@ class SizeFigures(Frozen):
 
     Of a ping-pong, whose step is a message there and one back, it is half the step. The ``rate`` is bytes per second of the
     algorithm, or floating point operations per second; that of the bus in bytes per second is for messages only.
-    ``sent_bytes`` is what a rank has sent per step, on average, by its system's counters; None where they do not tell.
+    ``sent_bytes`` is the mean that a rank has sent per step, by its system's counters; None where they do not tell.
     ``collected_s`` is that part of ``time_s`` after which all data were where they are merged; None where nothing is.
     ``energy`` has the joules of each repeat's window, ``work_per_joule`` a window's bytes or operations over their mean.
     """
@@ -131,7 +131,7 @@ def outcome(kernel: Kernel, figures: Sequence[SizeFigures]) -> str:
 
 
 def size_text(kernel: Kernel, number: int) -> str:
-    """``64 KiB`` of a message, ``N = 4,096`` of what is computed."""
+    """``64 KiB`` of a message, ``N = 4,096`` of a computation."""
     return size(number) if kernel.in_bytes else f"N = {number:,}"
 
 
@@ -145,7 +145,7 @@ def kernel_of(spec: RunSpec) -> Kernel:
 
 
 def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[Check]:
-    """What must hold for a repeat of a kernel to count: all ranks were there, made all steps, and had the right results."""
+    """The checks of a repeat of a kernel: all ranks were there, made all steps, and had the right results."""
     made = sorted({len(times.marks_s) - 1 for rank in ranks for times in rank.sizes})
     sizes = {tuple(times.size for times in rank.sizes) for rank in ranks}
     histories = {tuple(tuple(times.history) for times in rank.sizes) for rank in ranks}
@@ -156,10 +156,10 @@ def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[C
         for times in rank.sizes
         if times.problem
     ]
-    wanted = kernel.sizes(sizes_of(spec).sizes, world_size)
+    expected = kernel.sizes(sizes_of(spec).sizes, world_size)
     checks = all_there(ranks, world_size) | {
         "right": (not wrong, wrong[0] if wrong else "every rank had the right result of every size"),
-        "sizes": (sizes == {wanted}, f"{len(wanted)} sizes on every rank" if sizes == {wanted} else f"{sizes}"),
+        "sizes": (sizes == {expected}, f"{len(expected)} sizes on every rank" if sizes == {expected} else f"{sizes}"),
         "alike": (len(histories) == 1, f"{len(histories)} different histories on {len(ranks)} ranks"),
         "steps": (made == [spec.steps], f"{made} steps made, expected {spec.steps}"),
     }
@@ -173,7 +173,7 @@ def judge(spec: RunSpec, ranks: Sequence[KernelRank], world_size: int) -> list[C
 
 
 def _has_own_times(times: SizeTimes, steps: int, world_size: int) -> bool:
-    """Whether a rank has timed every step, and every rank's message in each."""
+    """True for a rank that has timed every step, and every rank's message in each."""
     own = times.own
     if own is None or len(own.products_s) != steps * (world_size - 1):
         return False

@@ -1,4 +1,4 @@
-"""The record of a program that is not ours: how each of its processes ended, and the img/s that it says it has.
+"""The record of a program that is not ours: the end of each of its processes, and the img/s that it prints.
 
 The file has a name of its own: these img/s are measured by the program's own clock, and never get into a table of ours.
 """
@@ -23,7 +23,7 @@ UNITS = elsewhere.RATES | elsewhere.STEPS | elsewhere.PERIODS
 
 
 class Moved(Frozen):
-    """Bytes that a network interface carried while a process was there, whoever they belonged to."""
+    """Bytes that a network interface carried during a process, for any process."""
 
     sent: int
     received: int
@@ -102,7 +102,7 @@ def printed(program: Program, log: Path) -> tuple[float | None, str]:
 
 
 def _img_per_s(program: Program, match: Any) -> float:
-    """The img/s that a match is. Raises ValueError, which says what is wrong with it."""
+    """The img/s in a match. Raises ValueError with the mistake in it."""
     line, text, (begin, end) = match.string, match[1], match.span(1)
     if text is None:
         raise ValueError(f"the group has no part in {elsewhere.shown(match[0])}")
@@ -120,7 +120,7 @@ def _img_per_s(program: Program, match: Any) -> float:
 
 
 def judge(spec: RunSpec, ranks: Sequence[ProgramRank], processes: int) -> list[Check]:
-    """What must hold for a launch to count: every process ended well, and img/s were printed if they are asked for."""
+    """The checks of a launch: every process ended well, and img/s were printed if they are asked for."""
     wrong = [f"{rank.role} rank {rank.rank}: {rank.code}" for rank in ranks if rank.code and not rank.stopped]
     checks = {
         "all_processes": (len(ranks) == processes, f"{len(ranks)} of {processes} reported"),
@@ -137,25 +137,24 @@ def judge(spec: RunSpec, ranks: Sequence[ProgramRank], processes: int) -> list[C
 
 
 def derive(spec: RunSpec, repeats: Sequence[LaunchRepeat]) -> statistics.Summary | None:
-    """What the program says of its img/s in each repeat; None if it was not asked."""
+    """The img/s that the program printed in each repeat; None if it was not asked."""
     values = [value for repeat in repeats if (value := _printed(spec, repeat.ranks)) is not None]
     return statistics.summarise(values) if program_of(spec).pattern and values else None
 
 
 def _printed(spec: RunSpec, ranks: Sequence[ProgramRank]) -> float | None:
     """The number of the first worker that has printed one, or with ``sum_workers`` the sum, if all have."""
-    numbers = [rank.printed for rank in ranks if rank.role == "worker"]
-    there = [number for number in numbers if number is not None]
+    workers = [rank.printed for rank in ranks if rank.role == "worker"]
+    numbers = [number for number in workers if number is not None]
     program = program_of(spec)
     if program.sum_workers:
-        return sum(there) if len(there) == len(numbers) else None
-    return there[0] * (spec.workers if program.times_workers else 1) if there else None
+        return sum(numbers) if len(numbers) == len(workers) else None
+    return numbers[0] * (spec.workers if program.times_workers else 1) if numbers else None
 
 
 def moved(ranks: Sequence[ProgramRank]) -> Iterator[tuple[str, str, Moved]]:
     """Host, interface and bytes: of each host those of the process that was there longest."""
-    by_time = sorted(ranks, key=lambda rank: rank.seconds or 0.0)
-    longest = {rank.host: rank for rank in by_time}
+    longest = {rank.host: rank for rank in sorted(ranks, key=lambda rank: rank.seconds or 0.0)}
     for host, rank in sorted(longest.items()):
         for interface, counts in sorted(rank.interfaces.items()):
             yield host, interface, counts

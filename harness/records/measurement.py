@@ -38,9 +38,7 @@ from harness.worker.steady import LIMIT, steadiness, step_s
 
 
 class RankTraffic(Frozen):
-    """Bytes that a process moved over TCP within the window, the interfaces that carried them, and what each card of its
-    host sent and received, for whomever.
-    """
+    """Bytes that a process moved over TCP within the window, over which interfaces, and those of each card of its host."""
 
     sent: int
     received: int
@@ -87,7 +85,7 @@ class WindowSeen(Seen):
 
 
 class Steady(Frozen):
-    """How steady the steps of a repeat were: see ``harness.worker.steady.Steadiness``."""
+    """The steadiness of the steps of a repeat: see ``harness.worker.steady.Steadiness``."""
 
     left_out: int
     drift: float | None
@@ -107,15 +105,15 @@ class Derived(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What disturbed the run, a sentence each; and that steps of a real device were not steady."""
+        """The disturbances of the run, a sentence each; and that steps of a real device were not steady."""
         notes = self.disturbance.notes
         if not (trends := [(str(number), each) for number, each in enumerate(self.steady, 1) if each.trends]):
             return notes
         (first, its), *others = trends
         if not others:
-            return (*notes, f"repeat {first} was not steady: {told(its)}")
+            return (*notes, f"repeat {first} was not steady: {in_words(its)}")
         numbers = ", ".join(number for number, _ in trends)
-        return (*notes, f"repeats {numbers} were not steady; in repeat {first} {told(its)}")
+        return (*notes, f"repeats {numbers} were not steady; in repeat {first} {in_words(its)}")
 
     @field_validator("formula")
     @classmethod
@@ -158,15 +156,15 @@ class Record(AnyRecord):
             raise ValueError("the derived figures do not follow from the raw times")
 
 
-def _alike(one: object, other: object) -> bool:
+def _alike(left: object, right: object) -> bool:
     """Equal, but for the last digits of numbers: NumPy's and SciPy's versions differ in those."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
-    return bool(one == other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_alike(left[key], right[key]) for key in left)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_alike, left, right))
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(left == right)
 
 
 def judge(spec: RunSpec, plan: Mapping[str, Any], ranks: Sequence[Rank], expected_updates: int) -> list[Check]:
@@ -184,15 +182,14 @@ def judge(spec: RunSpec, plan: Mapping[str, Any], ranks: Sequence[Rank], expecte
     checks = judge_ranks(ranks, [len(rank.marks_s) - 1 for rank in ranks], world_size, spec.steps, expected_updates)
     checks.append(Check(name="no_straggler", passed=ratio <= limit, detail=detail))
     if spec.require_rdma:
-        passed, told_by_cards = by_rdma(spec, plan, ranks)
-        checks.append(Check(name="rdma", passed=passed, detail=told_by_cards))
+        checks += checks_of({"rdma": by_rdma(spec, plan, ranks)})
     if spec.emulated:
         kept, windows_s = [rank.kept for rank in ranks if rank.kept], [rank.window_s for rank in ranks]
         if len(kept) != len(ranks):
             raise ValueError("a rank does not say how its emulated device kept up")
-        checks += checks_of(kept_up(kept, windows_s, spec.dilation))
         steady = steady_of(spec, ranks)
-        checks.append(Check(name=STEADY, passed=steady.drift is not None and not steady.trends, detail=told(steady)))
+        is_steady = steady.drift is not None and not steady.trends
+        checks += checks_of({**kept_up(kept, windows_s, spec.dilation), STEADY: (is_steady, in_words(steady))})
     return checks
 
 
@@ -203,12 +200,12 @@ def durations_s(ranks: Sequence[Rank]) -> list[float]:
 
 
 def steady_of(spec: RunSpec, ranks: Sequence[Rank]) -> Steady:
-    """How steady the steps of a repeat were: the mean of all ranks' durations, which says what all of them wait for."""
+    """The steadiness of the steps of a repeat: of the mean of all ranks' durations, the time that all of them wait."""
     scatters = not spec.emulated or spec.data != SYNTHETIC  # what is read is not equally long
     return Steady(**steadiness(durations_s(ranks), scatters=scatters)._asdict())
 
 
-def told(steady: Steady) -> str:
+def in_words(steady: Steady) -> str:
     """The steadiness of a repeat as a clause for people."""
     first = f"the first {steady.left_out} left out" if steady.left_out > 1 else "the first left out"
     if steady.drift is None:
@@ -250,12 +247,12 @@ def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
 
 
 def fingerprint_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Fingerprint:
-    """What was computed, or why it leaves no fingerprint. Steps that were one update of the parameters each were the same.
+    """The fingerprint of the computation, or why there is none. Steps that were one update each were the same.
 
     With asynchronous ones, and with ``--sync barrier``, there are as many updates as workers.
     """
-    ranks = [sorted(repeat.ranks, key=lambda rank: rank.rank) for repeat in repeats]
-    updates = {rank.evidence["updates"] for those in ranks for rank in those}
+    every = [sorted(repeat.ranks, key=lambda rank: rank.rank) for repeat in repeats]
+    updates = {rank.evidence["updates"] for ranks in every for rank in ranks}
     if spec.emulated:
         return Fingerprint(note=fingerprint.EMULATED)
     if spec.data != SYNTHETIC:
@@ -265,7 +262,7 @@ def fingerprint_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Fingerprint:
     if updates != {spec.warmup_steps + spec.steps}:
         return Fingerprint(note=fingerprint.EACH_BY_ITSELF)
     return fingerprint.taken(
-        [([rank.evidence.get("losses", []) for rank in those], those[0].evidence["digest"]) for those in ranks]
+        [([rank.evidence.get("losses", []) for rank in ranks], ranks[0].evidence["digest"]) for ranks in every]
     )
 
 
@@ -280,12 +277,11 @@ def energy_of(spec: RunSpec, repeats: Sequence[Repeat]) -> Energy:
 def window_seen_by(spec: RunSpec, repeats: Sequence[Repeat]) -> WindowSeen:
     ranks = [rank for repeat in repeats for rank in repeat.ranks]
     moved = [rank.network for rank in ranks if rank.network]
+    links = [rank.kept.link_bytes_per_s for rank in ranks if rank.kept and rank.kept.link_bytes_per_s]
     return WindowSeen(
         **seen_by(ranks).model_dump(),
         sent_bytes_per_step=fmean(network.sent for network in moved) / spec.steps if moved else None,
         received_bytes_per_step=fmean(network.received for network in moved) / spec.steps if moved else None,
         interfaces=tuple(sorted({interface for network in moved for interface in network.interfaces})),
-        link_bytes_per_s=min(
-            (rate for rank in ranks if rank.kept and (rate := rank.kept.link_bytes_per_s)), default=None
-        ),
+        link_bytes_per_s=min(links, default=None),
     )

@@ -1,4 +1,4 @@
-"""What nodes and their links do, as a check found it, and what of it is slow against the others: data of a record."""
+"""The rates of nodes and their links by a check, and those that are slow against the others: data of a record."""
 
 from typing import Literal
 
@@ -8,9 +8,9 @@ What = Literal["computes", "sends", "receives", "pair"]
 
 
 class Slow(Frozen):
-    """A node that ``computes``, ``sends`` or ``receives`` slowly, or a ``pair``: what goes from ``node`` to ``other``.
+    """A node that ``computes``, ``sends`` or ``receives`` slowly, or a ``pair``: the way from ``node`` to ``other``.
 
-    ``rate`` and what is ``usual`` among the others are floating point operations, or bytes, per second.
+    ``rate`` and the ``usual`` rate of the others are floating point operations, or bytes, per second.
     """
 
     what: What
@@ -21,7 +21,7 @@ class Slow(Frozen):
 
     @property
     def sentence(self) -> str:
-        """``sends at 0.013 GB/s, 51% of the others' 0.0255``: what ``node`` does."""
+        """``sends at 0.013 GB/s, 51% of the others' 0.0255``, of ``node``."""
         share, usual = f"{self.rate / self.usual:.0%}", f"{self.usual / 1e9:.3g}"
         rate = f"{self.rate / 1e9:.3g} {'Gflop/s' if self.what == 'computes' else 'GB/s'}"
         if self.what == "pair":
@@ -32,8 +32,8 @@ class Slow(Frozen):
 class CheckedPairs(Frozen):
     """Each node's rate of arithmetic (flop/s), and that of the messages from each node (row) to each other one (bytes/s).
 
-    A rate is that of the fastest of all steps; None from a node to itself. docs/kernels.md has the rule for what is
-    ``slow``. ``unjudged`` says why nothing was compared, "" if all was. Where nodes are containers of one machine
+    A rate is that of the fastest of all steps; None from a node to itself. docs/kernels.md has the rule for ``slow``
+    ones. ``unjudged`` says why nothing was compared, "" if all was. Where nodes are containers of one machine
     (``shared_cores``) their arithmetic was not.
     """
 
@@ -46,7 +46,7 @@ class CheckedPairs(Frozen):
 
 
 class Preflight(Frozen):
-    """The check before a run: over what it was done, and what it found; ``problem`` says why it found nothing."""
+    """The check before a run: its backend and transport, and its result; ``problem`` says why there is none."""
 
     backend: str
     transport: str

@@ -1,7 +1,7 @@
-"""Records of all kinds of work: who, what, when and where; how they are verified, sealed, written and read.
+"""Records of all kinds of work, and how they are verified, sealed, written and read.
 
-A record has two files. One says what was measured and what came of it: spec, place, figures and judgements. ``raw.json``
-beside it has the raw times and the evidence of each rank, and the processes of the plan.
+A record has two files. One has the spec, the place, the figures and the judgements. ``raw.json`` beside it has the raw
+times and the evidence of each rank, and the processes of the plan.
 
 A record is verified when it is made, and sealed when it is written: its last lines have the SHA-256 of the raw file, and of
 all that stands before. Readers believe a seal that fits, and then need no raw times. A record that somebody has edited is
@@ -15,6 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ Status = Literal["completed", "failed", "interrupted"]
 RAW = "raw.json"
 ALONE = "within "  # begins the name of an allocation in which a run took no turns with others
 NOT_SEEN = "what all ranks report together does not follow from the report of each"
-# Of a folder of run directories: what their records do not say of the system, such as a limit of its links.
+# The file beside run directories with facts on the system that no record has, such as a limit of its links.
 SYSTEM = "system.txt"
 SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation
 # The last lines of a record: the digest of the raw file, and that of all that stands before.
@@ -53,11 +54,9 @@ _ODD = re.compile(
 
 
 def _moment(value: str) -> str:
-    try:
+    with suppress(ValueError):
         if datetime.fromisoformat(value).tzinfo:
             return value
-    except ValueError:
-        pass
     raise ValueError("must be a date and time with its zone, such as 2026-01-31T12:00:00+00:00")
 
 
@@ -73,7 +72,7 @@ class Check(Frozen):
 
 
 class AnyRank(Frozen):
-    """What every worker reports at the end of a repeat."""
+    """The report of a worker at the end of a repeat."""
 
     rank: int
     host: str
@@ -84,7 +83,7 @@ OneRank = TypeVar("OneRank", bound=AnyRank)
 
 
 class Seen(Frozen):
-    """What all ranks of all repeats report together: hosts, sorted; what carried the gradients or the messages, rank 0's
+    """The reports of all ranks of all repeats together: hosts, sorted; the carriers of gradients or messages, rank 0's
     first; why GPUs were slowed down (``worker/gpus.py``), nothing if none was, and where nobody looked.
     """
 
@@ -120,7 +119,7 @@ class AnyRepeat(Frozen, Generic[OneRank]):
 
 
 class AnyRecord(Frozen):
-    """What every record holds. Times are ISO 8601 in UTC. ``tag`` is what --tag said.
+    """The fields of every record. Times are ISO 8601 in UTC. ``tag`` is that of --tag.
 
     Without the raw file a plan has no processes. ``IN_RAW`` are the fields that are in it.
     """
@@ -149,12 +148,12 @@ class AnyRecord(Frozen):
 
     @property
     def problem(self) -> str | None:
-        """Why a command that wanted this has failed; None if it got what it wanted."""
+        """The reason for the failure of a command that asked for this; None for a success."""
         return self.reason
 
     @property
     def outcome(self) -> str:
-        """What was found, in a few words; nothing if that is nothing."""
+        """The result in a few words; "" without one."""
         raise NotImplementedError
 
     def to_json(self) -> str:
@@ -181,7 +180,7 @@ class AnyRecord(Frozen):
             unchanged = data == sealed(data[:-_SEAL_BYTES])
             if unchanged and figures and believing_seals:
                 content = data[: -_RAW_BYTES - _SEAL_BYTES] + b"\n}"
-                # Most records are in ASCII without an escape, and looking for what is odd takes a quarter of parsing them.
+                # Most records are in ASCII without an escape, and a search for odd ones takes a quarter of parsing them.
                 plain = content.isascii() and b"\\" not in content and b"\x7f" not in content
                 if plain or not _ODD.search(content):
                     return cls.model_validate_json(content, context=SEALED)
@@ -217,7 +216,7 @@ class AnyRecord(Frozen):
         return self
 
     def verify(self) -> None:
-        """Raises ValueError if the record claims what does not follow from what it holds."""
+        """Raises ValueError if the record claims more than follows from its content."""
         if datetime.fromisoformat(self.ended) < datetime.fromisoformat(self.started):
             raise ValueError(f"it ended {self.ended}, before it started")
         if self.status != "completed":
@@ -226,11 +225,10 @@ class AnyRecord(Frozen):
             return
         if self.reason is not None:
             raise ValueError("a completed run has no reason for failure")
-        try:
+        makes_sense = False
+        with suppress(LookupError, TypeError):
             devices = [process["devices"] for process in self.plan["processes"] if process["role"] == "worker"]
             makes_sense = sum(devices) == self.spec.workers and len(devices) == self.plan["world_size"]
-        except (LookupError, TypeError):
-            makes_sense = False
         if not makes_sense:
             raise ValueError(f"the plan does not drive the {self.spec.workers} devices of the spec")
         self.verify_figures()
@@ -284,7 +282,7 @@ def merged(content: dict[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
 def judge_ranks(
     ranks: Sequence[AnyRank], made: Iterable[int], world_size: int, steps: int, expected_updates: int
 ) -> list[Check]:
-    """What must hold for a repeat to count: that all ``world_size`` workers ``made`` the same ``steps``.
+    """The checks of a repeat, which counts if all ``world_size`` workers ``made`` the same ``steps``.
 
     It is judged when a repeat has ended, and again whenever its record is verified. A failure that a person would want to
     hear of first comes first.
@@ -309,7 +307,7 @@ def judge_ranks(
 
 
 def all_there(ranks: Sequence[AnyRank], world_size: int) -> dict[str, tuple[bool, str]]:
-    """The checks that come first: that all ranks have reported, and saw each other."""
+    """The first checks: all ranks have reported, and saw each other."""
     reported = sorted(rank.rank for rank in ranks) == list(range(world_size))
     worlds = sorted({rank.evidence["world_size"] for rank in ranks})
     return {
@@ -318,16 +316,16 @@ def all_there(ranks: Sequence[AnyRank], world_size: int) -> dict[str, tuple[bool
     }
 
 
-def checks_of(found: Mapping[str, tuple[bool, str]]) -> list[Check]:
-    """Of what was found by the name of the check: whether it has passed, and the figures."""
-    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in found.items()]
+def checks_of(judgements: Mapping[str, tuple[bool, str]]) -> list[Check]:
+    """The checks by name. A judgement is True for one that has passed, and has its figures."""
+    return [Check(name=name, passed=passed, detail=detail) for name, (passed, detail) in judgements.items()]
 
 
 def verify_repeats(spec: RunSpec, repeats: Sequence[AnyRepeat[OneRank]], judge: Callable[[Any], list[Check]]) -> None:
     """Raises ValueError unless all repeats of a completed run are there, and ``judge`` finds their ranks' evidence good."""
     if [repeat.number for repeat in repeats] != list(range(1, spec.repeats + 1)):
         raise ValueError(f"a completed run has repeats 1 to {spec.repeats}")
-    for repeat in repeats:  # not the verdicts that were written down, but what the evidence says
+    for repeat in repeats:  # the verdicts that were written down do not count, but the evidence
         judged_again(f"repeat {repeat.number}", repeat.checks, partial(judge, repeat.ranks))
 
 
@@ -346,8 +344,8 @@ def judged_again(name: str, recorded: Sequence[Check], judge: Callable[[], list[
 def search(path: Path, names: Sequence[str]) -> Iterator[str]:
     """The files at or below ``path`` with one of these ``names``, in no particular order.
 
-    Folders below one with a record are a run's own and are not looked at, nor are hidden ones: results of 100,000 runs are
-    found in about a second. What may be one and cannot be looked at is named too: whoever reads it is told why not. Raises
+    Folders below one with a record belong to a run and are not searched, nor are hidden ones: results of 100,000 runs are
+    found in about a second. A path that may be one and is not accessible is named too: its reader sees the reason. Raises
     InvalidInput for a path that does not exist.
     """
     try:

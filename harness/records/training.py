@@ -1,6 +1,6 @@
-"""The record of a training: every epoch that was measured, and the time to the accuracy that was wanted.
+"""The record of a training: every epoch that was measured, and the time to the target accuracy.
 
-What ``records/measurement.py`` says holds here too: the epochs are the result, what is derived from them is checked against
+The rules of ``records/measurement.py`` hold here too: the epochs are the result, the derived figures are checked against
 them, and a training that is not ``completed`` has no time to accuracy. The file has a name of its own, so that it never
 gets into a table of img/s.
 """
@@ -45,7 +45,7 @@ class Epoch(Frozen):
 
 
 class TrainedRank(AnyRank):
-    """What one worker says at the end of a training: how many steps it made in this run.
+    """The report of one worker at the end of a training: how many steps it made in this run.
 
     ``energy`` is that of each epoch of this run, there on a rank that read a node's counters.
     """
@@ -55,7 +55,7 @@ class TrainedRank(AnyRank):
 
 
 class Reached(Frozen):
-    """When the accuracy that was wanted was reached: after ``epoch``, ``steps`` and ``time_s`` since the first step of all.
+    """The moment of the target accuracy: after ``epoch``, ``steps`` and ``time_s`` since the first step of all.
 
     ``train_s`` is that time without evaluations and checkpoints.
     """
@@ -76,7 +76,7 @@ class Resumed(Frozen):
 
 
 class Figures(Frozen):
-    """What follows from the epochs. The accuracies are the best of all epochs, ``img_per_s`` is that of this run alone.
+    """The figures of all epochs. The accuracies are the best of all epochs, ``img_per_s`` is that of this run alone.
 
     So is ``energy``, the joules of each epoch's steps. ``joules_to_accuracy`` are those of ``reached.train_s``; None for a
     training that was resumed.
@@ -123,7 +123,7 @@ class TrainingRecord(AnyRecord, Figures):
 
     @property
     def problem(self) -> str | None:
-        """Why this is not what was wanted; None if it is."""
+        """The reason why a target was missed; None if none was."""
         training = self.spec.training
         if self.status != "completed" or not training or not training.until or self.reached:
             return self.reason
@@ -150,15 +150,15 @@ class TrainingRecord(AnyRecord, Figures):
 
     def verify_figures(self) -> None:
         training = self.spec.training
-        own, before_s = own_epochs(self.epochs, self.resumed)
-        if training is None or not own or self.epochs[0].epoch != 1:
+        epochs, before_s = own_epochs(self.epochs, self.resumed)
+        if training is None or not epochs or self.epochs[0].epoch != 1:
             raise ValueError("a completed training has all its epochs")
         last = self.epochs[-1]
         if last.epoch != training.epochs and not meets(training.until, last):
             raise ValueError(
                 f"the training ended after epoch {last.epoch} of {training.epochs} without what it was to reach"
             )
-        for epoch in own:
+        for epoch in epochs:
             if epoch.steps != math.ceil(self.training_images / self.spec.global_batch):
                 raise ValueError(f"epoch {epoch.epoch} has {epoch.steps} steps, which is not every image once")
             if epoch.top1 is not None and epoch.images != self.validation_images:
@@ -167,35 +167,37 @@ class TrainingRecord(AnyRecord, Figures):
             if not math.isclose(throughput, epoch.img_per_s, rel_tol=1e-6):
                 raise ValueError(f"epoch {epoch.epoch}: img/s does not follow from its time")
             before_s = epoch.train_s
-        steps = sum(epoch.steps for epoch in own)
-        # Not the verdicts that were written down, but what the evidence says.
+        steps = sum(epoch.steps for epoch in epochs)
+        # The verdicts that were written down do not count, but the evidence.
         made, world_size = [rank.steps for rank in self.ranks], self.plan["world_size"]
         again = partial(judge_ranks, self.ranks, made, world_size, steps, self.expected_updates)
         judged_again("the training", self.checks, again)
-        if derive(self.spec, self.epochs, self.resumed, self.ranks) != Figures(
-            **{name: getattr(self, name) for name in self.FIGURES}
-        ):
+        figures = Figures(**{name: getattr(self, name) for name in self.FIGURES})
+        if figures != derive(self.spec, self.epochs, self.resumed, self.ranks):
             raise ValueError("the figures do not follow from the epochs")
 
 
 def own_epochs(epochs: Sequence[Epoch], resumed: Resumed | None) -> tuple[list[Epoch], float]:
-    """Those of ``epochs`` that come after the checkpoint, and the seconds of training before them."""
+    """The epochs after the checkpoint, and the seconds of training before them."""
     done = resumed.epochs if resumed else 0
     earlier = [epoch for epoch in epochs if epoch.epoch <= done]
     return list(epochs[len(earlier) :]), earlier[-1].train_s if earlier else 0.0
 
 
 def meets(until: Accuracy | None, epoch: Epoch) -> bool:
-    """Whether an epoch has the accuracy that was wanted; never if none was."""
+    """True for an epoch with the target accuracy; never without a target."""
     accuracy = getattr(epoch, until.metric) if until else None
     return until is not None and accuracy is not None and bool(accuracy >= until.value)
 
 
 def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None, ranks: Sequence[TrainedRank]) -> Figures:
-    """The figures of a completed training. img/s is images trained on over the time of training, in this run."""
+    """The figures of a completed training. img/s is images trained on over the time of training, in this run.
+
+    Raises ValueError if a rank has read the energy of other epochs.
+    """
     until = spec.training.until if spec.training else None
-    own, before_s = own_epochs(epochs, resumed)
-    reached = None
+    trained, before_s = own_epochs(epochs, resumed)
+    reached = energy = to_accuracy = None
     first = next((number for number, epoch in enumerate(epochs) if meets(until, epoch)), None)
     if until is not None and first is not None:
         reached = Reached(
@@ -206,9 +208,11 @@ def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None, rank
             time_s=epochs[first].elapsed_s,
             train_s=epochs[first].train_s,
         )
-    ends_s = [before_s, *(epoch.train_s for epoch in own)]
-    energy = _used([end_s - start_s for start_s, end_s in pairwise(ends_s)], ranks)
-    to_accuracy = None
+    readers = [[(rank.host, read) for read in rank.energy] for rank in ranks if rank.energy]
+    if readers:
+        ends_s = [before_s, *(epoch.train_s for epoch in trained)]
+        lengths_s = [end_s - start_s for start_s, end_s in pairwise(ends_s)]
+        energy = used([Read(*window) for window in zip(lengths_s, zip(*readers, strict=True), strict=True)])
     if reached and not resumed and energy and energy.joules:
         to_accuracy = sum(energy.joules.values[: reached.epoch])
     return Figures(
@@ -216,15 +220,7 @@ def derive(spec: RunSpec, epochs: Sequence[Epoch], resumed: Resumed | None, rank
         time_to_accuracy_s=reached.time_s if reached else None,
         best_top1=max((epoch.top1 for epoch in epochs if epoch.top1 is not None), default=None),
         best_top5=max((epoch.top5 for epoch in epochs if epoch.top5 is not None), default=None),
-        img_per_s=sum(epoch.steps for epoch in own) * spec.global_batch / (epochs[-1].train_s - before_s),
+        img_per_s=sum(epoch.steps for epoch in trained) * spec.global_batch / (epochs[-1].train_s - before_s),
         energy=energy,
         joules_to_accuracy=to_accuracy,
     )
-
-
-def _used(epochs_s: Sequence[float], ranks: Sequence[TrainedRank]) -> Used | None:
-    """The joules of epochs whose steps took so many seconds. Raises ValueError if a rank has read other epochs."""
-    readers = [[(rank.host, read) for read in rank.energy] for rank in ranks if rank.energy]
-    if not readers:
-        return None
-    return used([Read(*each) for each in zip(epochs_s, zip(*readers, strict=True), strict=True)])

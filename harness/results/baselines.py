@@ -1,7 +1,7 @@
-"""Baselines: records that were put aside under a name, to be compared with later.
+"""Baselines: records that were put aside under a name, for later comparisons.
 
 A baseline is a folder with the records as they were (``ID/record.json``, ``ID/raw.json``) and ``baseline.json``, which
-says where they came from. ``$HARNESS_BASELINES`` can name a folder that a team shares.
+has their sources. ``$HARNESS_BASELINES`` can name a folder that a team shares.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class Baseline(BaseModel):
-    """What ``baseline.json`` says. ``sources`` are as they were given, ``saved`` is ISO 8601 in UTC."""
+    """The content of ``baseline.json``. ``sources`` are as they were given, ``saved`` is ISO 8601 in UTC."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -88,11 +88,10 @@ def save(name: str, runs: Sequence[Result], sources: Sequence[str], note: str = 
         records=len(completed),
         without_number=len(by_id) - len(completed),
     )
+    target = folder() / name
     try:
-        target = folder() / baseline.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{baseline.name}-"
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix, ignore_cleanup_errors=True) as made:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-", ignore_cleanup_errors=True) as made:
             new, old = Path(made) / "new", Path(made) / "old"
             for run in completed:
                 (new / run.id).mkdir(parents=True)
@@ -119,9 +118,7 @@ def save(name: str, runs: Sequence[Result], sources: Sequence[str], note: str = 
 
 
 def all_saved() -> list[Baseline]:
-    """Every baseline, by name. Raises InvalidInput for one whose ``baseline.json`` does not make sense, or if a file is in
-    the place of their folder.
-    """
+    """Every baseline, by name. Raises InvalidInput for a damaged one, or for a file in the place of their folder."""
     if folder().exists() and not folder().is_dir():
         raise InvalidInput(f"{folder()} is not a folder; $HARNESS_BASELINES names another one")
     entries = folder().iterdir() if folder().is_dir() else ()
@@ -133,9 +130,9 @@ def get(name: str) -> Baseline:
     file = folder() / name / METADATA
     with making_sense_of(file, Baseline):
         baseline = Baseline.model_validate_json(file.read_text())
-    there = sum(1 for _ in search(file.parent, (Record.file_name, KernelRecord.file_name)))
-    if there != baseline.records:
-        raise InvalidInput(f"{file.parent}: {baseline.records} records were saved, and {there} are there")
+    count = len([*search(file.parent, (Record.file_name, KernelRecord.file_name))])
+    if count != baseline.records:
+        raise InvalidInput(f"{file.parent}: {baseline.records} records were saved, and {count} are there")
     return baseline
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from harness.core.fingerprint import Fingerprint
@@ -11,56 +12,40 @@ from harness.results.result import UNKNOWN, Result, sorted_json
 if TYPE_CHECKING:
     import pandas
 
-_COMMON = ("origin", "source", "id", "status", "reason", "system", "site", "tag", "processor")
-_ENERGY = ("joules_values", "energy", "energy_note")
-_ATTRIBUTES = {  # where a column has another name
-    **{"options": "tuned", "img_per_s": "rate", "step_p50_s": "p50_s", "step_p99_s": "p99_s"},
-    **{"sent_bytes_per_step": "sent_bytes", "received_bytes_per_step": "received_bytes", "joules_per_image": "joules"},
+_OF_NEITHER = {"warmup", "epochs", "target", "top1", "time_to_accuracy_s"}
+_OF_KERNELS_ALONE = {"kernel", "size", "unit", "bus_bytes_per_s", "work_per_joule"}
+_OF_TRAININGS_ALONE = {
+    *("family", "model", "batch_size", "image_size", "data", "dilation", "precision", "training", "variant", "note"),
+    *("link_gb_s", "runs", "published_efficiency", "published_base", "jitter_s", "slowest_rank", "throttled"),
+    *("slowest_over_median", "received_bytes", "fingerprint"),
 }
-
-
-def _columns(*names: str) -> dict[str, str]:
-    return {name: _ATTRIBUTES.get(name, name) for name in names}
-
-
-# The columns of trainings and of kernels, and the attribute of ``Result`` that each has: see there what it holds.
-OF_TRAININGS = _columns(
-    *(*_COMMON, "backend", "family", "framework", "software", "transport", "mpi"),
-    *("model", "nodes", "devices_per_node", "workers", "ps", "batch_size", "image_size"),
-    *("data", "device", "dilation", "precision", "threads", "warmup_steps", "steps", "training"),
-    *("variant", "link_gb_s"),
-    *("options", "spec"),
-    *("img_per_s", "stdev", "ci95", "values", "jobs", "runs", "published_efficiency", "published_base"),
-    *("step_p50_s", "step_p99_s", "jitter_s", "slowest_rank", "throttled", "slowest_over_median"),
-    *("sent_bytes_per_step", "received_bytes_per_step", "joules_per_image"),
-    *(*_ENERGY, "transport_seen", "fingerprint", "started", "ended", "note", "environment"),
-)
-OF_KERNELS = _columns(
-    *(*_COMMON, "kernel", "backend", "framework", "software", "transport", "mpi"),
-    *("nodes", "devices_per_node", "workers", "ps", "size", "device", "threads"),
-    *("warmup_steps", "steps", "options", "spec", "unit"),
-    *("rate", "stdev", "ci95", "values", "jobs", "bus_bytes_per_s", "p50_s", "p99_s"),
-    *("sent_bytes", "joules", "work_per_joule", *_ENERGY, "transport_seen", "started", "ended", "environment"),
-)
+_NAMES = {  # of trainings, where a column is not called as the field
+    **{"rate": "img_per_s", "p50_s": "step_p50_s", "p99_s": "step_p99_s", "joules": "joules_per_image"},
+    **{"sent_bytes": "sent_bytes_per_step", "received_bytes": "received_bytes_per_step"},
+}
+_FIELDS = [field.name for field in fields(Result) if field.name not in _OF_NEITHER]
+# The columns of trainings and of kernels, and the field of ``Result`` that each has: see there what it holds.
+OF_TRAININGS = {_NAMES.get(name, name): name for name in _FIELDS if name not in _OF_KERNELS_ALONE}
+OF_KERNELS = {name: name for name in _FIELDS if name not in _OF_TRAININGS_ALONE}
 
 
 def trainings(results: Sequence[Result]) -> pandas.DataFrame:
     """A row for each training and published result, with the columns of ``OF_TRAININGS``; JSON where it is a mapping."""
-    return _frame([result for result in results if not result.kernel], OF_TRAININGS)
+    return frame([result for result in results if not result.kernel], OF_TRAININGS)
 
 
 def kernels(results: Sequence[Result]) -> pandas.DataFrame:
     """A row for each size of each run of a kernel, with the columns of ``OF_KERNELS``."""
-    return _frame([result for result in results if result.kernel], OF_KERNELS)
+    return frame([result for result in results if result.kernel], OF_KERNELS)
 
 
 def kinds(columns: Mapping[str, str]) -> dict[str, type]:
-    """What each column holds: str, int, float or list."""
-    usual, kind = Result(), {str: str, int: int, float: float, tuple: list}
+    """The type of each column's values: str, int, float or list."""
+    usual, kind = Result(), {int: int, float: float, tuple: list}
     return {column: kind.get(type(getattr(usual, name)), str) for column, name in columns.items()}
 
 
-def _frame(results: Sequence[Result], columns: Mapping[str, str]) -> pandas.DataFrame:
+def frame(results: Sequence[Result], columns: Mapping[str, str]) -> pandas.DataFrame:
     import pandas
 
     dtypes = {str: "str", int: "int64", float: "float64", list: "object"}

@@ -1,4 +1,4 @@
-"""Measurements of other suites: what MLPerf publishes, as a table; what OSU's and NVIDIA's tests print, as a rate."""
+"""Measurements of other suites: MLPerf's publications as a table, the output of OSU's and NVIDIA's tests as a rate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,23 +91,18 @@ def _trained(file: Path, backend: str) -> list[dict[str, object]]:
 
 def _run(log: Path) -> tuple[tuple[str, str, str, int], float]:
     """The system, the benchmark, the organisation and the global batch of a log, and its samples/s."""
-    events = []
     try:
-        for line in lines(log):
-            if match := _EVENT.search(line):
-                events.append(json.loads(match[1]))
+        events = [json.loads(match[1]) for line in lines(log) if (match := _EVENT.search(line))]
+        values = {event.get("key"): event.get("value") for event in events}
+        rates = [*_rates(events, float(values["train_samples"]))]
+        names = ("submission_platform", "submission_benchmark", "submission_org")
+        system, benchmark, organisation = (no_formula(plain(str(values[name]))) for name in names)
+        rate = statistics.median(rates[1:] or rates)
+        return (system, benchmark, organisation, int(values["global_batch_size"])), rate
     except OSError as error:
         raise InvalidInput(f"{log}: {error.strerror}") from None
     except json.JSONDecodeError:
         raise InvalidInput(f"{log}: a line with :::MLLOG is no JSON, or is cut short") from None
-    values = {event.get("key"): event.get("value") for event in events}
-    try:
-        rates = [*_rates(events, float(values["train_samples"]))]
-        system, benchmark, organisation = (
-            no_formula(plain(str(values[f"submission_{name}"]))) for name in ("platform", "benchmark", "org")
-        )
-        rate = statistics.median(rates[1:] or rates)
-        return (system, benchmark, organisation, int(values["global_batch_size"])), rate
     except KeyError as missing:
         raise InvalidInput(f"{log}: no log of MLPerf, for it does not have {missing}") from None
     except (TypeError, ValueError, statistics.StatisticsError):
@@ -156,8 +152,6 @@ def network_rate(file: Path) -> float | None:
             elif words[:1] == ["Size"] and any(word.strip("()") == "MB/s" for word in words):
                 scale, column = 1e6, 1
         elif scale and len(words) > column:
-            try:
+            with suppress(ValueError):
                 rates.append(scale * number(words[column]))
-            except ValueError:
-                continue
     return max(rates, default=None)

@@ -1,4 +1,4 @@
-"""Tables (CSV) of what others measured, or of numbers of one's own that harness did not measure.
+"""Tables (CSV) of others' measurements, or of numbers of one's own that harness did not measure.
 
 Three kinds of table, which their columns tell apart: throughputs (img/s); scaling efficiencies, where only those were
 published; and minutes until a model was trained. A table of throughputs needs system, backend, nodes and img_per_s;
@@ -12,7 +12,9 @@ import csv
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,7 +31,7 @@ from harness.results.result import Result, of_backend
 
 FOLDER = part("reference")
 
-# Columns that the tables in ``results/reference`` call otherwise than results and other people do.
+# Columns that have another name in the tables in ``results/reference`` than in results and other people's tables.
 _OTHER_NAMES = {
     "backend": "strategy",
     "software": "framework",
@@ -41,7 +43,6 @@ _OTHER_NAMES = {
 }
 # Columns by which tables of ours are known, and those of their figures.
 _EXPORTED, _TABLE = {"origin", "spec", "values"}, {"img/s", "scaling_efficiency", "configuration"}
-_FIGURES = (("img_per_s", "img/s"), ("published_efficiency", "scaling_efficiency"))
 _EUROPEAN, _THOUSANDS = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+"), re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 TEMPLATE = Path(__file__).with_name("template.csv")
 EXPORT = "`harness export --format csv` writes a table that has all"
@@ -50,16 +51,14 @@ SEE = "`harness list csv-template` prints a table that is right"
 
 def _as_python(value: object) -> object:
     """A cell as Python writes numbers, if it is a number that others write otherwise; None for an empty one."""
-    if not isinstance(value, str) or not value:
-        return None if value == "" else value
-    try:
+    if not isinstance(value, str):
+        return value
+    with suppress(ValueError):
         float(value)
-    except ValueError:
-        try:
-            return format(number(value, RATES), ".15g")
-        except ValueError:
-            pass
-    return value
+        return value
+    with suppress(ValueError):
+        return format(number(value, RATES), ".15g")
+    return value or None
 
 
 Cell = BeforeValidator(_as_python)
@@ -70,10 +69,10 @@ SpreadCell = Annotated[Annotated[float, Field(ge=0)] | None, Cell]
 
 
 class PublishedRow(BaseModel):
-    """What both kinds of table have. ``system`` is the machine as its source names it. Aliases are the results' columns.
+    """The columns of every kind of table. ``system`` is the machine as its source names it. Aliases are those of results.
 
     ``link_gb_s`` is the line rate of a node's link (GB/s), one way, from which the scaling model starts.
-    ``variant`` is what else sets a row apart, such as where variables are.
+    ``variant`` sets a row apart otherwise, such as by the place of variables.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
@@ -87,14 +86,15 @@ class PublishedRow(BaseModel):
     variant: str = ""
     note: str = ""
 
-    def result(self, backend: str = "") -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The fields of a ``Result`` that the row has.
 
-        ``backend`` distributed the training. Where a table does not say, servers tell which it was, else the toolkit that
-        is named first: ``tensorflow`` of ``TensorFlow 1.7, Horovod 0.15.1``.
+        Its ``backend`` distributed the training. Where a table does not say, servers tell which it was, else the toolkit
+        that is named first: ``tensorflow`` of ``TensorFlow 1.7, Horovod 0.15.1``.
         """
         toolkit = self.framework.partition(" ")[0].lower()
-        backend = backend.lower().replace("-", "_") or ("parameter_server" if self.num_ps else toolkit)
+        stated = str(getattr(self, "strategy", "")).lower().replace("-", "_")
+        backend = stated or ("parameter_server" if self.num_ps else toolkit)
         dumped = self.model_dump(by_alias=True, exclude={"strategy", "job"})
         fields = {"rate" if name == "img_per_s" else name: it for name, it in dumped.items() if it is not None}
         return fields | {
@@ -134,15 +134,15 @@ class Throughput(PublishedRow):
             raise ValueError(f"nodes must be devices / devices_per_node, not {self.nodes}")
         return self
 
-    def result(self, backend: str = "") -> dict[str, object]:
+    def result(self) -> dict[str, Any]:
         per_node = self.devices_per_node or 1
         devices = self.devices or (self.nodes or 0) * per_node
         size = {"nodes": -(-devices // per_node), "workers": devices, "devices_per_node": min(per_node, devices)}
-        return super().result(self.strategy) | size
+        return super().result() | size
 
 
 class Exported(Throughput):
-    """A row of a table that harness wrote, which says more of what was measured. ``used`` is the framework's short name."""
+    """A row of a table that harness wrote, which has more columns. ``used`` is the framework's short name."""
 
     data: str = ""  # type: ignore[assignment]
     device: str = ""
@@ -152,8 +152,8 @@ class Exported(Throughput):
     threads: CountCell = None
     used: str = ""
 
-    def result(self, backend: str = "") -> dict[str, object]:
-        fields = super().result(backend) | {"training": self.training}
+    def result(self) -> dict[str, Any]:
+        fields = super().result() | {"training": self.training}
         used = fields.pop("used")
         return fields | ({"framework": used} if used else {})
 
@@ -176,9 +176,9 @@ class Trained(PublishedRow):
     workers: int = Field(ge=1, le=MOST)
     minutes_to_train: float = Field(gt=0, exclude=True)  # results have seconds
 
-    def result(self, backend: str = "") -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         trained = {"target": "the benchmark's quality", "time_to_accuracy_s": 60 * self.minutes_to_train}
-        return super().result(self.strategy) | trained
+        return super().result() | trained
 
 
 _KINDS: dict[str, type[PublishedRow]] = {"scaling_efficiency": Efficiency, "minutes_to_train": Trained}  # by a column
@@ -199,8 +199,7 @@ def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> li
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             header = [_column(name) for name in next(lines, [])]
             ours = {*header} >= _EXPORTED or {*header} >= _TABLE
-            told = (kind for column, kind in _KINDS.items() if column in header and not ours)
-            kind = next(told, Throughput)
+            kind = next((kind for column, kind in _KINDS.items() if column in header and not ours), Throughput)
             if ours and "model" not in header:
                 raise InvalidInput(f"{path}: line 1: the model is missing; {EXPORT}")
             if wrong := _wrong_header(kind, header, ours):
@@ -215,7 +214,9 @@ def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> li
                 if ours:
                     rows += _ours(written, path, where)
                     continue
-                row = _row(kind, _decimal_points(written) if european else written, path, where)
+                if european:
+                    written = {name: _decimal_point(cell) for name, cell in written.items()}
+                row = _row(kind, written, path, where)
                 if row in seen:
                     doubled(f"{where} has what line {seen[row]} has, and counts once")
                 else:
@@ -234,12 +235,10 @@ def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> li
     return rows
 
 
-def _decimal_points(written: Mapping[str, str]) -> dict[str, str]:
-    """Cells of a table in which commas are decimal ones, and points set thousands apart."""
-    numbers = {name for name, cell in written.items() if _EUROPEAN.fullmatch(cell) or _THOUSANDS.fullmatch(cell)}
-    return {
-        name: cell.replace(".", "").replace(",", ".") if name in numbers else cell for name, cell in written.items()
-    }
+def _decimal_point(cell: str) -> str:
+    """A cell of a table in which commas are decimal ones, and points set thousands apart."""
+    is_number = _EUROPEAN.fullmatch(cell) or _THOUSANDS.fullmatch(cell)
+    return cell.replace(".", "").replace(",", ".") if is_number else cell
 
 
 def _row(kind: type[PublishedRow], written: Mapping[str, str], path: Path, where: str) -> PublishedRow:
@@ -260,40 +259,38 @@ def _ours(written: Mapping[str, str], path: Path, where: str) -> Iterator[Publis
     """
     from harness.results.frame import OF_TRAININGS
 
-    cells = {name: "" if value in ("0", "[]") else value for name, value in written.items()}  # what is not known
-    exported, published = "values" in cells, cells.get("origin") == "published"
-    configuration = cells.get("configuration", "")
+    exported = "values" in written
+    # Cells that hold nothing known, and columns that are not there, are empty.
+    cells = defaultdict(str, {name: "" if value in ("0", "[]") else value for name, value in written.items()})
+    options = [f"{name}={cells[name]}" for name in written if exported and name not in OF_TRAININGS and cells[name]]
+    configuration = cells["configuration"]
     if "devices per node" in configuration or "batch " in configuration:
         raise InvalidInput(f"{where}: '{configuration}' is for people; {EXPORT}")
-    options = [name for name in cells if exported and name not in OF_TRAININGS and cells[name]]
-    variant = [cells.get("variant", ""), configuration, *(f"{name}={cells[name]}" for name in options)]
-    row = {name: cells.get(name, "") for name in ("system", "link_gb_s", "model", "ps", "nodes")} | {
-        "framework": cells.get("software") or cells.get("framework", ""),
-        "variant": ", ".join(filter(None, variant)),
-        "source": cells.get("source", "") if published else "",
-        "note": cells.get("note", "") if published else "",
+    row = {name: cells[name] for name in ("system", "link_gb_s", "model", "ps", "nodes")} | {
+        "framework": cells["software"] or cells["framework"],
+        "variant": ", ".join(filter(None, [cells["variant"], configuration, *options])),
     }
-    if cells.get("nodes", "").startswith("("):  # (16 workers)
+    if cells["origin"] == "published":
+        row |= {"source": cells["source"], "note": cells["note"]}
+    if cells["nodes"].startswith("("):  # (16 workers)
         row["nodes"], cells["workers"] = "", re.sub(r"\D", "", cells["nodes"])
-    rate, share = (cells.get(name) or cells.get(other) for name, other in _FIGURES)
-    if rate and not cells.get("target"):  # a training to an accuracy is none of img/s
-        names = ("backend", "transport", "batch_size", "workers", "devices_per_node", "image_size", "data")
-        row |= {name: cells.get(name, "") for name in (*names, "device", "precision", "training", "mpi", "threads")}
-        row |= {"used": cells.get("framework", ""), "runs": cells.get("runs", "")}
+    if (rate := cells["img_per_s"] or cells["img/s"]) and not cells["target"]:  # no training to an accuracy
+        names = ("backend", "transport", "batch_size", "workers", "devices_per_node", "image_size", "data", "runs")
+        row |= {name: cells[name] for name in (*names, "device", "precision", "training", "mpi", "threads")}
+        row["used"] = cells["framework"]
         if row["data"] == "synthetic data":  # for people
             row["data"] = "synthetic"
         try:
-            repeats = [
-                *zip_longest(*(json.loads(cells.get(name) or "[]") for name in ("values", "jobs")), fillvalue="")
-            ]
+            values, jobs = (json.loads(cells[name] or "[]") for name in ("values", "jobs"))
+            repeats = [*zip_longest(values, jobs, fillvalue="")]
         except (ValueError, TypeError):
             raise InvalidInput(f"{where}: its values or jobs are no lists") from None
         if not repeats:
-            yield _row(Exported, row | {"img_per_s": rate, "stdev": cells.get("stdev", "")}, path, where)
+            yield _row(Exported, row | {"img_per_s": rate, "stdev": cells["stdev"]}, path, where)
         for value, job in repeats:
             yield _row(Exported, row | {"img_per_s": str(value), "job": str(job)}, path, where)
-    elif share:
-        size = {"workers": cells.get("workers") or cells["nodes"], "base": cells.get("published_base", "")}
+    elif share := cells["published_efficiency"] or cells["scaling_efficiency"]:
+        size = {"workers": cells["workers"] or cells["nodes"], "base": cells["published_base"]}
         del row["nodes"]
         yield _row(Efficiency, row | size | {"scaling_efficiency": share}, path, where)
 
@@ -342,37 +339,33 @@ def select(text: str = "") -> list[PublishedRow]:
 
 def results(rows: Sequence[PublishedRow]) -> list[Result]:
     """``rows`` as results. Throughputs that are equal in all else are repeats of one."""
-    repeats: dict[PublishedRow, list[PublishedRow]] = {}
+    repeats: dict[PublishedRow, list[PublishedRow]] = defaultdict(list)
     for row in rows:
-        repeats.setdefault(
-            row.model_copy(update={"img_per_s": 1.0, "job": ""} | ({"stdev": None} if row.job else {}))
-            if isinstance(row, Throughput)
-            else row,
-            [],
-        ).append(row)
-    found = []
+        same = {"img_per_s": 1.0, "job": ""} | ({"stdev": None} if getattr(row, "job", "") else {})
+        repeats[row.model_copy(update=same) if isinstance(row, Throughput) else row].append(row)
+    made = []
     for place, alike in enumerate(repeats.values()):
         fields = alike[0].result()
-        if len(alike) > 1 and isinstance(alike[0], Throughput):
-            every = [row for row in alike if isinstance(row, Throughput)]
+        every = [row for row in alike if isinstance(row, Throughput)]
+        if len(every) > 1:
             summary = summarise([row.img_per_s for row in every])
             # No two contenders share a job: nothing says that they took turns.
-            fields["jobs"] = tuple(f"{row.source} {place} {row.job}" for row in every)
-            fields |= {"rate": summary.mean, "values": summary.values}
+            jobs = tuple(f"{row.source} {place} {row.job}" for row in every)
+            fields |= {"rate": summary.mean, "values": summary.values, "jobs": jobs}
             fields |= {"stdev": summary.stdev, "ci95": summary.ci95}
-        found.append(Result(**fields))
-    return found
+        made.append(Result(**fields))
+    return made
 
 
 def groups(rows: Sequence[PublishedRow]) -> list[dict[str, Any]]:
-    """What ``rows`` are about, in their order: a group for each model on a system, with one software, from one source.
+    """The subjects of ``rows``, in their order: a group for each model on a system, with one software, from one source.
 
     ``what`` is "img/s" or "efficiency"; ``data`` are "synthetic" and "real", as far as that is known.
     """
-    groups: dict[tuple[str, ...], list[Result]] = {}
+    groups: dict[tuple[str, ...], list[Result]] = defaultdict(list)
     for each in results(rows):
-        what = "efficiency" if math.isnan(each.rate) else "img/s"
-        groups.setdefault((each.system, each.software, each.model, each.source, what), []).append(each)
+        figure = "efficiency" if math.isnan(each.rate) else "img/s"
+        groups[each.system, each.software, each.model, each.source, figure].append(each)
     return [
         dict(zip(("system", "software", "model", "source", "what"), key, strict=True))
         | {

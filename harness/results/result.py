@@ -1,4 +1,4 @@
-"""Results: what was measured or published, each with all that tells it from others, and how a record becomes one.
+"""Results: measurements and publications, each with all that tells it from others, and their making from records.
 
 A training or a program is one result, each size of a kernel's run another. Results are made from a record's own file,
 without its raw times.
@@ -42,6 +42,8 @@ sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make a
 class Result:
     """One result. Text is "" and a count 0 where it does not apply or is not known, a figure NaN.
 
+    The columns of tables and exports are fields, in this order.
+
     ``rate`` is the mean of ``values``, one for each repeat, in ``unit``; so are ``stdev`` and ``ci95``, the half-width of
     the interval. A training has a ``model``, a kernel a name and a ``size``: bytes of a message, or N.
     """
@@ -52,10 +54,10 @@ class Result:
     status: Status = "completed"
     reason: str = ""
     system: str = ""  # the site and partition, else the host; or the published system's name
-    link_gb_s: float = NAN  # of a publication: the line rate of a node's link, in GB/s
     site: str = ""  # the site and partition; "local" where no profile was used; "" if it was published
     tag: str = ""  # of --tag
     processor: str = ""
+    kernel: str = ""
     backend: str = ""
     family: str = ""  # harness.core.backend.Family
     framework: str = ""
@@ -63,12 +65,11 @@ class Result:
     transport: str = ""
     mpi: str = ""  # the MPI library by its own name, of runs over MPI whose results have several; else ""
     model: str = ""
-    kernel: str = ""
-    size: int = 0
     nodes: int = 0
     devices_per_node: int = 0
     workers: int = 0
     ps: int = 0
+    size: int = 0  # of a kernel
     batch_size: int = 0  # per device
     image_size: int = 0
     data: str = ""  # "synthetic" or "real"
@@ -85,6 +86,7 @@ class Result:
     time_to_accuracy_s: float = NAN
     training: str = ""  # options that make it another training than the usual one: "sync=none"
     variant: str = ""  # of a publication: what else sets it apart
+    link_gb_s: float = NAN  # of a publication: the line rate of a node's link, in GB/s
     options: Mapping[str, object] = field(default_factory=dict)  # the backend's own, without ps; an unusual data_format
     spec: Mapping[str, object] = field(default_factory=dict)  # all fields but ``IRRELEVANT`` ones
     unit: str = "img/s"
@@ -92,19 +94,19 @@ class Result:
     stdev: float = NAN
     ci95: float = NAN
     values: tuple[float, ...] = ()
-    jobs: tuple[str, ...] = ()  # the job of each of these (see ``jobs_of``)
+    jobs: tuple[str, ...] = ()  # the job of each of these (see ``_rate``)
     runs: int = 0  # that a published mean and deviation are of; 0 if not known
     published_efficiency: float = NAN  # where only an efficiency was published
     published_base: int = 0  # the number of workers that it is relative to
+    bus_bytes_per_s: float = NAN  # of messages only
     p50_s: float = NAN  # of a step, or of a message
     p99_s: float = NAN
     jitter_s: float = NAN
     slowest_rank: int = 0
-    slowest_over_median: float = NAN  # time of the slowest rank over that of the median rank
     throttled: str = ""  # why GPUs were slowed down; "" if none was, or nobody looked
+    slowest_over_median: float = NAN  # time of the slowest rank over that of the median rank
     sent_bytes: float = NAN  # per worker and step
     received_bytes: float = NAN
-    bus_bytes_per_s: float = NAN  # of messages only
     joules: float = NAN  # per image, or of a kernel's window
     work_per_joule: float = NAN  # bytes or operations of a kernel
     joules_values: tuple[float, ...] = ()  # joules of each repeat, per image, byte or operation
@@ -137,7 +139,7 @@ class Result:
 
     @property
     def publication(self) -> tuple[str, ...]:
-        """Which of several publications of one configuration it is: those are alternatives, and never averaged."""
+        """The identity among several publications of one configuration, which are alternatives and never averaged."""
         return () if self.measured else (self.source, self.variant, self.note)
 
     @cached_property
@@ -160,7 +162,7 @@ def with_libraries(results: Sequence[Result]) -> list[Result]:
 
 
 def of_backend(name: str, ps: int, options: Mapping[str, object]) -> dict[str, str]:
-    """The ``family`` and the ``training`` by what the installed backend says; without it what can be told."""
+    """The ``family`` and the ``training`` by the installed backend; a guess without it."""
     try:
         backend = backends.backend(name)
     except InvalidInput:
@@ -179,7 +181,7 @@ def other_training(backend: backends.Backend, options: Mapping[str, object]) -> 
 
 
 def varied_options(every: Iterable[Mapping[str, object]]) -> list[str]:
-    """The options that differ between runs; what a run lacks counts as None."""
+    """The options that differ between runs; an option that a run lacks counts as None."""
     options = [*every]
     names = dict.fromkeys(name for each in options for name in each)
     return [name for name in names if any(each.get(name) != options[0].get(name) for each in options)]
@@ -214,22 +216,19 @@ def of_record(record: AnyRecord, source: Path | str) -> list[Result]:
 def of_training(record: Record, source: Path | str) -> Result:
     spec, seen = record.spec, record.seen
     data = "real" if spec.data_cache == "as_found" else f"real, {spec.data_cache} cache"
-    facts = _facts(record, source, seen)
+    facts = _facts(record, source, seen) | {"data": "synthetic" if spec.data == SYNTHETIC else data}
     facts |= {name: getattr(spec, name) for name in ("model", "batch_size", "image_size", "dilation")}
-    facts |= {"data": "synthetic" if spec.data == SYNTHETIC else data, "spec": _measurement(spec)}
     if spec.emulated:
         device = record.plan["emulation"]["device"]
-        facts |= {"system": f"{facts['system']}, {emulation.system(spec, device, seen.link_bytes_per_s)}"}
-        facts |= {"processor": f"emulated {device}"}
-    if record.derived is None:
+        facts["system"] += f", {emulation.system(spec, device, seen.link_bytes_per_s)}"
+        facts["processor"] = f"emulated {device}"
+    if (derived := record.derived) is None:
         return Result(**facts)
-    derived = record.derived
-    throughput, steps, energy = derived.img_per_s, derived.step_times, derived.energy
-    used = energy.joules_per_image
+    energy, used = derived.energy, derived.energy.joules_per_image
     return Result(
         **facts,
-        **_rate(throughput, record),
-        **steps.model_dump(),
+        **_rate(derived.img_per_s, record),
+        **derived.step_times.model_dump(),
         sent_bytes=known(seen.sent_bytes_per_step),
         received_bytes=known(seen.received_bytes_per_step),
         transport_seen=seen.transports[0],
@@ -245,7 +244,7 @@ def of_training(record: Record, source: Path | str) -> Result:
 def of_accuracy(record: TrainingRecord, source: Path | str) -> Result:
     spec, training = record.spec, record.spec.training
     assert training
-    facts = _facts(record, source, Seen(hosts=tuple(record.nodes))) | {"spec": _measurement(spec), "data": "real"}
+    facts = _facts(record, source, Seen(hosts=tuple(record.nodes))) | {"data": "real"}
     facts |= {name: getattr(spec, name) for name in ("model", "batch_size", "image_size")}
     facts |= {"epochs": training.epochs, "top1": known(record.best_top1), "rate": known(record.img_per_s)}
     until = training.until
@@ -254,16 +253,15 @@ def of_accuracy(record: TrainingRecord, source: Path | str) -> Result:
 
 
 def of_program(record: LaunchRecord, source: Path | str) -> Result:
-    """Its img/s are by its own clock."""
-    facts = _facts(record, source, Seen()) | {"spec": _measurement(record.spec)}
-    return Result(**facts, **_rate(record.img_per_s, record) if record.img_per_s else {})
+    """The result of a program, whose img/s are by its own clock."""
+    return Result(**_facts(record, source, Seen()), **_rate(record.img_per_s, record) if record.img_per_s else {})
 
 
 def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
     """A result for each size."""
     spec, kernel = record.spec, kernel_of(record.spec)
     facts = _facts(record, source, record.seen) | {"kernel": spec.subject, "unit": kernel.unit}
-    dumped = _measurement(spec) | {"kernel": spec.subject}
+    dumped = facts.pop("spec") | {"kernel": spec.subject}
     if record.derived is None:
         sizes = kernel.sizes(sizes_of(spec).sizes, record.plan["world_size"])
         return [Result(**facts, size=size, spec=dumped | {"size": size}) for size in sizes]
@@ -294,7 +292,7 @@ def of_kernel(record: KernelRecord, source: Path | str) -> list[Result]:
 
 
 def _measurement(spec: RunSpec) -> dict[str, object]:
-    """All fields of a spec that decide on what is measured, in order."""
+    """All fields of a spec that decide on the measurement, in order."""
     fields = sorted(spec.model_dump(exclude=IRRELEVANT).items())
     return {name: dict(sorted(value.items())) if name == "options" else value for name, value in fields}
 
@@ -305,23 +303,20 @@ def known(value: float | None) -> float:
 
 
 def _rate(rate: Summary, record: Record | KernelRecord | LaunchRecord) -> dict[str, Any]:
-    jobs = jobs_of(record.id, [repeat.job for repeat in record.repeats], record.variables.get("SLURM_JOB_ID"))
-    spread = {"stdev": known(rate.stdev), "ci95": known(rate.ci95)}
-    return {"rate": rate.mean, "values": rate.values, "jobs": tuple(jobs)} | spread
+    """The rate, and the job of each repeat. Repeats of one job share nodes and an hour.
 
-
-def jobs_of(run: str, noted: Sequence[str | None], allocation: str | None) -> list[str]:
-    """The job of each repeat of a ``run``, as its record has ``noted`` them. Repeats of one job share nodes and an hour.
-
-    Noted is the batch job, or the session of runs that took turns on one machine. Any other run is a job of its own, or
-    belongs to the user's ``allocation`` ($SLURM_JOB_ID), within which it took no turns with another run.
+    A record notes the batch job, or the session of runs that took turns on one machine. Any other run is a job by itself,
+    or belongs to the user's allocation ($SLURM_JOB_ID), within which it took no turns with another run.
     """
-    alone = f"{ALONE}{allocation}" if allocation else run
-    return [job or alone for job in noted]
+    allocation = record.variables.get("SLURM_JOB_ID")
+    alone = f"{ALONE}{allocation}" if allocation else record.id
+    jobs = tuple(repeat.job or alone for repeat in record.repeats)
+    spread = {"stdev": known(rate.stdev), "ci95": known(rate.ci95)}
+    return {"rate": rate.mean, "values": rate.values, "jobs": jobs} | spread
 
 
 def _facts(record: AnyRecord, source: Path | str, seen: Seen) -> dict[str, Any]:
-    """What a record says of a run whatever was measured: which it is, and on what."""
+    """The fields that records of all kinds have: those of the run, and of its place."""
     spec, machine = record.spec, record.machine
     gpu: dict[str, str] = next((gpu for gpu in machine.get("gpus") or [] if "name" in gpu), {})
     ps, throttled = int(spec.options.get("ps", 0)), ", ".join(seen.throttled)
@@ -344,17 +339,18 @@ def _facts(record: AnyRecord, source: Path | str, seen: Seen) -> dict[str, Any]:
         "mpi": _mpi_library(record, seen),
         "ps": ps,
         "options": options,
+        "spec": _measurement(spec),
         "throttled": throttled,
         "environment": _environment(record, gpu, seen, throttled),
     }
 
 
 def _mpi_library(record: AnyRecord, seen: Seen) -> str:
-    """What carried the gradients called itself, or what was to carry them called itself on the command line."""
+    """The name that the carrier of the gradients gave itself, or its name on the command line."""
     if record.spec.transport != "mpi":
         return ""
-    said = next(iter(seen.transports), "")  # "MPICH 5.0.2 through mpi4py"
-    return re.split(r" (?:through|in) ", said)[0] or record.spec.mpi or ""
+    carrier = next(iter(seen.transports), "")  # "MPICH 5.0.2 through mpi4py"
+    return re.split(r" (?:through|in) ", carrier)[0] or record.spec.mpi or ""
 
 
 def _software(record: AnyRecord) -> str:
@@ -366,12 +362,12 @@ def _software(record: AnyRecord) -> str:
     text = f"{_LABELS.get(package, package)} {version}".strip()
     if package != framework:
         text = f"{_LABELS[framework]} ({text})"
-    own = backend in packages and backend != package
-    return f"{text}, {backend.capitalize()} {packages[backend]}" if own else text
+    versioned = backend in packages and backend != package
+    return f"{text}, {backend.capitalize()} {packages[backend]}" if versioned else text
 
 
 def _environment(record: AnyRecord, gpu: Mapping[str, object], seen: Seen, throttled: str) -> dict[str, str]:
-    """What may explain a difference between two runs, flat: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
+    """Facts that may explain a difference between two runs: ``package torch``, ``machine kernel``, ``variable OMP_…``."""
     facts = {
         "site": record.site,
         "python": record.software.get("python"),

@@ -1,4 +1,4 @@
-"""Which records of a source count: ``runs/ @ now-14d:now-7d tag=nightly site=daint``.
+"""Selections of the records of a source: ``runs/ @ now-14d:now-7d tag=nightly site=daint``.
 
 Conditions follow `` @ ``, with spaces between them. All of them have to be met:
 
@@ -40,7 +40,7 @@ class Selection:
 
     @classmethod
     def read(cls, text: str, now: datetime) -> Selection:
-        """Raises ValueError, which says what is wrong."""
+        """The conditions of a text. Raises ValueError with the mistake."""
         values: dict[str, str] = {}
         for condition in text.split():
             name, equals, value = condition.rpartition("=")
@@ -60,10 +60,8 @@ class Selection:
         return " ".join([*([":".join(ends)] if any(ends) else []), *values])
 
     def holds(self, started: str, tag: str, site: str) -> bool:
-        """Whether a record with these meets the conditions; ``started`` is ISO 8601; no window holds other text."""
-        if self.tag and tag != self.tag:
-            return False
-        if self.site and site != self.site and not site.startswith(f"{self.site}:"):
+        """True if a record with these meets the conditions; ``started`` is ISO 8601; no window holds other text."""
+        if (self.tag and tag != self.tag) or (self.site and not f"{site}:".startswith(f"{self.site}:")):
             return False
         if self.start is None and self.end is None:
             return True
@@ -102,7 +100,7 @@ def _utc(text: str) -> datetime:
 
 
 def parted(source: str | Path, now: datetime | None = None) -> tuple[str, Selection | None]:
-    """What a source names, and which of its records count; None if all do. ``now`` is by default the time of the call.
+    """The name in a source, and the selection of its records, if any. ``now`` is by default the time of the call.
 
     Raises InvalidInput for conditions that make no sense.
     """
@@ -117,7 +115,7 @@ def parted(source: str | Path, now: datetime | None = None) -> tuple[str, Select
 
 
 def at_time(source: str, now: datetime) -> str:
-    """``source`` with times for what is relative to ``now``, so that it means the same wherever it is read again.
+    """``source`` with times in place of those relative to ``now``, so that it means the same wherever it is read again.
 
     Raises InvalidInput for conditions that make no sense.
     """
@@ -126,7 +124,7 @@ def at_time(source: str, now: datetime) -> str:
 
 
 class Selected:
-    """Applies selections, and knows which of them have left nothing."""
+    """The records that were read for several selections, and the selections that have left nothing."""
 
     def __init__(self) -> None:
         self.read: dict[Path, list[Result]] = {}  # all at or below a path, of which several sources may be some

@@ -1,4 +1,4 @@
-"""Results from wherever a person says: what we measured and what others published.
+"""Results from the sources that a person names: our measurements and others' publications.
 
 A *source* is one of these, as on the command line:
 
@@ -37,7 +37,7 @@ _NO_TEXT = re.compile("[\ud800-\udfff]")  # bytes that the locale has no charact
 
 
 def refuse(reason: str) -> None:
-    """What becomes of a record that cannot be read, unless the caller leaves it out."""
+    """Refuse a record that cannot be read, unless the caller leaves it out."""
     raise InvalidInput(reason)
 
 
@@ -52,10 +52,10 @@ def load(
     """The results in ``sources``, of any kind and status, by start, id and size; only if asked trainings to an accuracy.
 
     ``progress`` is called with how many records of a source are read. A record that cannot be read is left out if
-    ``unreadable`` returns, and others can be read. A caller that passes ``selected`` checks itself what it has left, and
-    what is read of several times with the same one is read once. ``doubled`` is called with rows of tables that are there
-    twice, and count once. Raises InvalidInput for a source that does not exist, or
-    whose selection leaves nothing, or a file that is not what it should be.
+    ``unreadable`` returns, and others can be read. A caller that passes ``selected`` checks it by itself, and a source that
+    is named several times with the same one is read once. ``doubled`` is called with rows of tables that are there twice,
+    and count once. Raises InvalidInput for a source that does not exist, or whose selection leaves nothing, or a file that
+    is of another kind.
     """
     if not sources:
         raise InvalidInput("no results are named: give files, folders, baselines or reference")
@@ -128,7 +128,9 @@ def _recorded(root: Path, progress: OnRecord, unreadable: Unreadable) -> list[Re
             unreadable(f"{name}: not a valid record: {error_in_one_line(error)}")
         else:
             if (folder := name.rpartition("/")[0].rpartition("/")[0]) not in systems:
-                note = file.parent.parent / SYSTEM  # what it adds to the name of the system of all runs in this folder
+                note = (
+                    file.parent.parent / SYSTEM
+                )  # its text is added to the name of the system of all runs in this folder
                 systems[folder] = f", {note.read_text().strip()}" if note.is_file() else ""
             added = systems[folder]
             results += [replace(each, system=each.system + added) for each in its] if added else its

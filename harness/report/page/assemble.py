@@ -2,12 +2,11 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from harness import __version__
-from harness.analysis import fastest, scaling
+from harness.analysis import fastest
 from harness.analysis import verdict as verdicts
 from harness.core.text import interval, percent, plural
 from harness.report.page import (
@@ -20,7 +19,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import TEMPLATES, Answer, Page, PageTable, Section
-from harness.report.page.figures import Facets, Figure, Series
+from harness.report.page.figures import Facets, Figure, Series, relative
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
@@ -37,13 +36,13 @@ def page(
 ) -> Page:
     """The report on ``results``, of any kind and status; kernels have a section.
 
-    ``made`` says when, ``left_out`` which records could not be read, and why. Reads the records whose step times are shown;
-    raises InvalidInput for one that cannot be read.
+    ``made`` is a time, ``left_out`` are the records that could not be read, and why. Reads the records whose step times are
+    shown; raises InvalidInput for one that cannot be read.
     """
     runs, of_kernels = trainings(results), kernels_of(results)
     kernels = list({run.id: run for run in reversed(of_kernels)}.values())[::-1]
-    measured, published = ([run for run in runs if run.measured == ours] for ours in (True, False))
-    shown = measured or published or kernels  # ours, or what others published
+    measured = [run for run in runs if run.measured]
+    shown = measured or runs or kernels  # ours, or those of others
     systems, backends = sorted({run.system for run in shown}), sorted({run.backend for run in shown})
     where = ", ".join(systems) if len(systems) <= 3 else f"{len(systems)} systems"
     subjects = ", ".join(sorted({run.model if runs else run.kernel for run in shown}))
@@ -57,18 +56,16 @@ def page(
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
     }
-    every = [*runs, *kernels]
-    counts = Counter(map(Facets.of_runs, every))
-    every_section = [*sections(runs)] if runs else []
+    of_kinds = sections(runs) if runs else []
     if kernels:
-        every_section.append(_section("kernels", kernel_figures.of(of_kernels), [tables.kernels(of_kernels)]))
-    without = Counter(Facets.of_runs(run) for run in every if not run.completed)
+        of_kinds.append(_section("kernels", kernel_figures.of(of_kernels), [tables.kernels(of_kernels)]))
+    counts = Counter((Facets.of_run(run), run.completed) for run in [*runs, *kernels])
     return Page(
         title=title or f"{'Training throughput' if runs else 'Kernels'} on {where}",
         lead=f"{lead}.",
         facts={label: value for label, value in facts.items() if value},
-        sections=every_section,
-        runs={facets: (count, without[facets]) for facets, count in counts.items()},
+        sections=of_kinds,
+        runs={facets: (counts[facets, True] + counts[facets, False], counts[facets, False]) for facets, _ in counts},
         left_out=left_out,
     )
 
@@ -76,9 +73,8 @@ def page(
 def sections(runs: Sequence[Result]) -> list[Section]:
     """The sections of a report that have something to show."""
     completed, failed = ([run for run in runs if run.completed == ended] for ended in (True, False))
-    curves = scaling.curves(completed)
-    races = fastest.races(completed, curves)
-    drawn = lines.of(runs, curves, races)
+    races = fastest.races(completed)
+    drawn = lines.of(runs, races)
     histories, overheads = run_figures.history(completed), curve_figures.overheads(drawn)
     every = [
         _section("throughput", curve_figures.growth(drawn, "weak"), words=[lines.usual_terms(drawn)]),
@@ -104,64 +100,58 @@ def sections(runs: Sequence[Result]) -> list[Section]:
 
 
 def _section(
-    name: str,
-    figures: Sequence[Figure] = (),
-    tables: Sequence[PageTable] = (),
-    words: Sequence[str] = (),
-    lists: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    name: str, figures: Sequence[Figure] = (), tables: Sequence[PageTable] = (), words: Sequence[str] = ()
 ) -> Section:
     """A section with its title and words in ``sections.toml``; figures and tables that show nothing are left out."""
     about = SECTIONS[name]
     first = about.get("words", "").format(runs=run_figures.HISTORY_RUNS, histories=run_figures.SHOWN_HISTORIES)
-    drawn = [figure for figure in figures if figure.series]
+    drawn = [replace(figure, note=figure.note or about.get("note", "")) for figure in figures if figure.series]
     filled = [table for table in tables if table.rows]
-    return Section(name, about["title"], [first, *words], drawn, filled, lists=lists)
+    return Section(name, about["title"], [first, *words], drawn, filled)
 
 
 def _model(runs: Sequence[Result], drawn: Sequence[lines.Line]) -> Section:
     groups, left_out = modelled.explained(runs, drawn)
     shown = f"Of all systems and transports the {len(groups)} with most sizes are shown"
     words = [f"{shown}; left out: {'; '.join(left_out)}."] if left_out else []
+    contradictions = [(group.name, group.fit.misfit.contradiction) for group in groups]
     lists: dict[str, Sequence[str]] = {
-        "Misfit": [
-            f"{group.name}: {group.fit.misfit.contradiction}." for group in groups if group.fit.misfit.contradiction
-        ],
-        "What bounds each at its largest size": [f"{group.name}: {group.said}" for group in groups],
+        "Misfit": [f"{name}: {contradiction}." for name, contradiction in contradictions if contradiction],
+        "What bounds each at its largest size": [f"{group.name}: {group.sentence}" for group in groups],
         **{f"Parameters of {group.name}": parameters(group.fit) for group in groups},
     }
-    return _section("model", model_figures.of(groups), [tables.fits(groups)], words, lists)
+    return replace(_section("model", model_figures.of(groups), [tables.fits(groups)], words), lists=lists)
 
 
 def _answer(
     completed: Sequence[Result], of_all: verdicts.Verdict, races: Sequence[fastest.Race], sections: Sequence[Section]
 ) -> Section:
-    """Who is fastest and who scales best, for each system, model and kind of data of which there is something to say.
+    """The fastest and the best scaling contender of each system, model and kind of data that has any.
 
     ``of_all`` is the verdict on all runs.
     """
     figures = [figure for section in sections for figure in section.figures]
     answers = []
     for race in races[:SHOWN_ANSWERS]:
-        contenders = [one.facets for ranking in race.sizes for one in ranking.standings]
-        facets = Facets.of(*contenders)
+        facets = Facets.of(*(standing.facets for ranking in race.sizes for standing in ranking.standings))
         shared = ("origin", "system", "model", "data")
-        those = [run for run in completed if all(str(getattr(run, name)) in getattr(facets, name) for name in shared)]
-        part = of_all if len(those) == len(completed) else verdicts.verdict(those)
+        runs = [run for run in completed if all(str(getattr(run, name)) in getattr(facets, name) for name in shared)]
+        part = of_all if len(runs) == len(completed) else verdicts.verdict(runs)
         verdict = replace(part, scatters=of_all.scatters)  # runs of other models tell how runs scatter, too
         answers.append(Answer(texts.answer([race], verdict), _numbers(race), _beside(race, facets, figures), facets))
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
 
 def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
-    """At most three numbers with what they are."""
+    """At most three numbers with their labels."""
     ranking = (race.contested or race.sizes)[-1]
     best, *others = ranking.standings
     at = texts.size(ranking)
     numbers = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
     if others:
         times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
-        said = "" if ranking.decided else f", within {verdicts.MARGIN:.0%}" if ranking.equal else ", undecided"
-        numbers.append((times, f"the img/s of {texts.who(others[0])} on {at}{said}"))
+        doubt = "" if ranking.decided else f", within {verdicts.MARGIN:.0%}" if ranking.equal else ", undecided"
+        numbers.append((times, f"the img/s of {texts.who(others[0])} on {at}{doubt}"))
     if race.scales:
         top = race.scales.best
         share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
@@ -170,23 +160,24 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
 
 
 def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> list[str]:
-    """The efficiency figure, and what a step is spent on or the bytes on each server; else step times or throughput."""
+    """The efficiency figure, and the parts of a step or the bytes on each server; else step times or throughput."""
 
     def is_of_race(series: Series) -> bool:
-        pairs = ((getattr(series.facets, name, ()), getattr(facets, name)) for name in ("system", "model", "data"))
-        return all(set(its) & set(wanted) for its, wanted in pairs)
+        names = ("system", "model", "data")
+        return all(set(getattr(series.facets, name, ())) & set(getattr(facets, name)) for name in names)
 
-    def first(kind: str, axis: str = "") -> list[str]:
-        named = (each for each in figures if each.name.startswith(kind) and each.y.name.endswith(axis))
-        return [each.name for each in named if any(map(is_of_race, each.series))][:1]
+    of_race = [figure for figure in figures if any(map(is_of_race, figure.series))]
 
-    model = first("model-spent") or first("model-servers") or first("steps")
-    efficiency = first("efficiency", curve_figures.relative(race.base))
-    return list(dict.fromkeys([*(efficiency or first("throughput")), *(model or first("throughput"))]))
+    def first(*kinds: str, axis: str = "") -> list[str]:
+        names = [figure.name for figure in of_race if figure.y.name.endswith(axis)]
+        return [name for kind in kinds for name in names if name.startswith(kind)][:1]
+
+    efficiency = first("efficiency", axis=relative(race.base)) or first("throughput")
+    return list(dict.fromkeys([*efficiency, *first("model-spent", "model-servers", "steps", "throughput")]))
 
 
 def _slower(histories: Sequence[Figure]) -> Section:
-    """Changes of level to less, the latest first."""
+    """The changes to a lower level, the latest first."""
     drops = [(time, word, figure) for figure in histories for time, word in figure.marks if word.startswith("-")]
     drops.sort(key=lambda drop: drop[0], reverse=True)
     links = [(f"{time[:10]}: {word}, {figure.choice}", figure) for time, word, figure in drops]
@@ -195,11 +186,6 @@ def _slower(histories: Sequence[Figure]) -> Section:
 
 def _verdict(verdict: verdicts.Verdict) -> Section:
     """The answer to the question that the suite is for. Its words are about all results, whatever is filtered."""
-    table = tables.comparison(verdict)
-    return Section(
-        "verdict",
-        report.QUESTION,
-        answer=report.headline(verdict),
-        tables=[table] if table.rows else [],
-        lists=report.lists(verdict),
-    )
+    table, lists = tables.comparison(verdict), report.lists(verdict)
+    shown = [table] if table.rows else []
+    return Section("verdict", report.QUESTION, answer=report.headline(verdict), tables=shown, lists=lists)

@@ -13,6 +13,7 @@ from harness.core.text import plural
 from harness.report.page.figures import (
     SHADES,
     Axis,
+    Facets,
     Figure,
     Series,
     Spot,
@@ -21,6 +22,7 @@ from harness.report.page.figures import (
     interval,
     measured_ticks,
     panel_name,
+    relative,
     slug,
     throughput,
 )
@@ -47,7 +49,7 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
                 continue
             series.append(_curve(line, [_spot(line, each, each.img_per_s, each.interval) for each in points]))
             if len(points) > 1:
-                series.append(ideal(series[-1]))
+                series.append(ideal_of(series[-1]))
         figures.append(replace(_figure(slug(title), title, panel, throughput_axis(series), series), views=True))
     return figures
 
@@ -60,71 +62,59 @@ def efficiencies(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
     """
     figures = []
     for panel, its in _panels(line for line in lines if line.curve.scaling == "weak"):
-        found = _bases(panel, its, races) or [0]
-        for number, base in enumerate(found):
-            series, lacking = [], []
+        of_races = [race.base for race in races if (race.facets["model"], race.facets["data"]) == panel and race.base]
+        smallest = sorted({min(sizes) for line in its if len(sizes := _sizes(line)) > 1})
+        bases = list(dict.fromkeys([*of_races, *smallest])) or [0]
+        for number, base in enumerate(bases):
+            series, lacking = [], set()
             for line in its:
                 curve = scaling.rebased(line.curve, base)
                 points = [point for point in curve.points if not math.isnan(point.efficiency)]
                 # A curve of one size is its own baseline, which says nothing, unless the efficiency is what was published.
-                if len(points) < 2 and all(not math.isnan(point.img_per_s) for point in points):
-                    lacking += [line] if len(_known(line)) > 1 and base not in _known(line) else []
-                    continue
-                spots = [_spot(line, point, point.efficiency, point.efficiency_interval) for point in points]
-                series.append(_curve(line, spots))
+                if len(points) > 1 or any(math.isnan(point.img_per_s) for point in points):
+                    spots = [_spot(line, point, point.efficiency, point.efficiency_interval) for point in points]
+                    series.append(_curve(line, spots))
+                elif len(_sizes(line)) > 1 and base not in _sizes(line):
+                    lacking.add(f"{line.name} on {line.system}")
             if not series:
                 continue
-            sizes = [spot.x for each in series for spot in each.spots]
-            ends = [Spot(end, 1.0) for end in (min(sizes), max(sizes))]
-            series.append(Series("ideal", "ideal", ends, Style("muted")))
-            said = relative(base)
-            y = Axis(f"scaling efficiency{said}", "linear", percent=True, from_zero=True, most=MOST)
-            names = sorted({f"{line.name} on {line.system}" for line in lacking})
-            note = f"Not measured on {plural(base, 'worker')}, so not shown: {'; '.join(names)}." if names else ""
-            figure = _figure("efficiency", "Scaling efficiency", panel, y, series, note)
+            workers = [spot.x for each in series for spot in each.spots]
+            series.append(ideal([Spot(end, 1.0) for end in (min(workers), max(workers))]))
+            suffix = relative(base)
+            y = Axis(f"scaling efficiency{suffix}", "linear", percent=True, from_zero=True, most=MOST)
+            absent = f"Not measured on {plural(base, 'worker')}, so not shown: {'; '.join(sorted(lacking))}."
+            figure = _figure("efficiency", "Scaling efficiency", panel, y, series, absent if lacking else "")
             if number:
-                figure = replace(figure, name=f"{figure.name}-from-{base}", title=f"{figure.title}{said}")
-            if len(found) > 1:
-                figure = replace(figure, choice=f"{figure.choice}{said}")
+                figure = replace(figure, name=f"{figure.name}-from-{base}", title=f"{figure.title}{suffix}")
+            if len(bases) > 1:
+                figure = replace(figure, choice=f"{figure.choice}{suffix}")
             figures.append(figure)
     return figures
 
 
-def relative(base: int) -> str:
-    """What names of axes say of the size that efficiencies are relative to, in workers."""
-    return f", relative to {plural(base, 'worker')}" if base else ""
-
-
-def _known(line: Line) -> list[int]:
+def _sizes(line: Line) -> list[int]:
     """The sizes that the curve has a throughput at, in workers."""
     return [point.workers for point in line.curve.points if not math.isnan(point.img_per_s)]
 
 
-def _bases(panel: tuple[str, str], lines: Iterable[Line], races: Sequence[Race]) -> list[int]:
-    of_races = [race.base for race in races if (race.facets["model"], race.facets["data"]) == panel and race.base]
-    smallest = sorted({min(sizes) for line in lines if len(sizes := _known(line)) > 1})
-    return list(dict.fromkeys([*of_races, *smallest]))
-
-
 def _figure(name: str, title: str, panel: Sequence[str], y: Axis, series: Sequence[Series], note: str = "") -> Figure:
-    """A figure against workers, of a model, or of a model and a kind of data."""
-    what = panel_name(*panel) if len(panel) > 1 else panel[0]
-    return Figure(slug(name, *panel), f"{title}, {what}", what, workers_axis(series), y, series, note)
+    """A figure against workers, of a model, of a model and a kind of data, or of a curve."""
+    subject = panel_name(*panel) if len(panel) > 1 else panel[0]
+    return Figure(slug(name, *panel), f"{title}, {subject}", subject, workers_axis(series), y, series, note)
 
 
 def io_overhead(pairs: Iterable[tuple[Line, Sequence[Overhead]]]) -> list[Figure]:
-    """What reading image files costs, in shares of the throughput with synthetic data, a figure for each model."""
+    """The cost of reading image files, in shares of the throughput with synthetic data, a figure for each model."""
     by_model = defaultdict(list)
     for line, its in pairs:
         spots = []
         for each in its:
             name, *facts = line.hover(each.real)
-            cost = f"overhead {each.overhead:.1%}{interval(each.interval, percent=True)}"
+            cost = f"overhead {each.overhead:.1%}{interval(each.interval, '{:.1%}'.format)}"
             spots.append(_spot(line, each.real, each.overhead, each.interval, (name, cost, *facts)))
         by_model[line.facets.model].append(_curve(line, spots))
     y = Axis("I/O overhead", "linear", percent=True, from_zero=True)
-    note = "(synthetic − real) / synthetic img/s, as in the 2017 report. Below zero, files were faster."
-    return [_figure("io-overhead", "I/O overhead", model, y, by_model[model], note) for model in sorted(by_model)]
+    return [_figure("io-overhead", "I/O overhead", model, y, by_model[model]) for model in sorted(by_model)]
 
 
 def overheads(lines: Sequence[Line]) -> list[tuple[Line, list[Overhead]]]:
@@ -147,39 +137,32 @@ def ps_sweeps(lines: Iterable[Line]) -> list[Figure]:
         series = []
         for number, point in enumerate(points):
             shade = round(number * (SHADES - 1) / max(1, len(points) - 1))
+            slowest_first = sorted(point.tried, key=lambda each: (each.ps, each.sample.mean))
+            best_of = f", best of {len(point.tried)}"
             for placed, placement in enumerate(placements):
-                slowest_first = sorted(point.tried, key=lambda each: (each.ps, each.sample.mean))
-                best = {each.ps: each for each in slowest_first if _placement(each) == placement}
+                fastest = {each.ps: each for each in slowest_first if _placement(each) == placement}.values()
+                if not fastest:
+                    continue
                 spots = []
-                for ps, each in best.items():
+                for each in fastest:
                     mean, ends, starred = each.sample.mean, ratios.best_interval([each.sample]), each is point.best
                     hover = (
                         f"{line.name}, {point.workers:,} workers, {line.system}",
                         f"{throughput(mean)} img/s{interval(ends)}",
-                        line.tuned(each) + f", best of {len(point.tried)}" * starred,
+                        line.tuned(each) + best_of * starred,
                         *line.origin(each),
                     )
-                    spots.append(Spot(ps, mean, *ends or NO_ENDS, hover, starred, each.sources[-1]))
-                if not spots:
-                    continue
+                    spots.append(Spot(each.ps, mean, *ends or NO_ENDS, hover, starred, each.sources[-1]))
                 name = plural(point.workers, "worker")
                 name += f", {placement}" if placement and len(placements) > 1 else ""
-                name += f", best of {len(point.tried)}" if point.best in best.values() else ""
+                name += best_of if point.best in fastest else ""
                 looks = Style(f"s{shade}", SWEPT[placed % len(SWEPT)], DASHES[placed % len(DASHES)])
                 series.append(Series(name, "curve", spots, looks, line.facets))
-        what = f"{line.name}, {line.system}, {panel_name(*line.panel)}"
-        figures.append(
-            Figure(
-                name=slug("ps-sweep", str(len(figures) + 1), what),
-                title=f"Number of parameter servers, {what}",
-                choice=what,
-                x=replace(workers_axis(series), name="parameter servers"),
-                y=throughput_axis(series),
-                series=series[::-1],  # the legend then has the order of the curves, the largest on top
-                note="The star is the best configuration at its size. Of options beside the number of servers and the "
-                "placement the best at each number is shown.",
-            )
-        )
+        subject = f"{line.name}, {line.system}, {panel_name(*line.panel)}"
+        name, title = f"ps-sweep-{len(figures) + 1}", "Number of parameter servers"
+        series.reverse()  # the legend then has the order of the curves, the largest on top
+        figure = _figure(name, title, [subject], throughput_axis(series), series)
+        figures.append(replace(figure, x=replace(figure.x, name="parameter servers")))
     return figures
 
 
@@ -190,7 +173,7 @@ def _placement(configuration: Configuration) -> str:
 def _spot(
     line: Line, point: CurvePoint, y: float, interval: tuple[float, float] | None, hover: Sequence[str] = ()
 ) -> Spot:
-    """A point of ``line``; by default it says all that the line says of it."""
+    """A point of ``line``; its default text is all that the line says of it."""
     return Spot(point.workers, y, *interval or NO_ENDS, hover or line.hover(point), source=point.best.sources[-1])
 
 
@@ -198,11 +181,14 @@ def _curve(line: Line, spots: Sequence[Spot]) -> Series:
     return Series(line.name, "curve", spots, line.style, line.facets, line.system)
 
 
-def ideal(curve: Series) -> Series:
-    """What a curve would be if what it begins with grew without any loss."""
+def ideal_of(curve: Series) -> Series:
+    """The line that a curve would follow if its first point grew without any loss."""
     first, last = curve.spots[0], curve.spots[-1]
-    ends = [Spot(spot.x, first.y * float(spot.x) / float(first.x)) for spot in (first, last)]
-    return Series("ideal", "ideal", ends, Style("muted"), curve.facets)
+    return ideal([Spot(spot.x, first.y * float(spot.x) / float(first.x)) for spot in (first, last)], curve.facets)
+
+
+def ideal(ends: Sequence[Spot], facets: Facets | None = None) -> Series:
+    return Series("ideal", "ideal", ends, Style("muted"), facets)
 
 
 def _panels(lines: Iterable[Line]) -> list[tuple[tuple[str, str], list[Line]]]:

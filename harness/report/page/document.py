@@ -1,4 +1,4 @@
-"""What a report holds, and the report as one HTML page that needs nothing else: style, script, Plotly and data are inside.
+"""The parts of a report, and the report as one HTML page that needs nothing else: script, style, Plotly and data are in it.
 
 Data enter the page as JSON in an element that browsers do not run, and leave it as text only. On top of that a policy in
 the page lets browsers run nothing but its two scripts, named by their hashes, and load nothing from anywhere.
@@ -28,9 +28,9 @@ KINDS = {column: kind for kind, columns in _ABOUT["kinds"].items() for column in
 
 @dataclass(frozen=True)
 class PageTable:
-    """A row is what it is filtered by, all of several, and its cells; rows without facets are always shown.
+    """A row has the facets that it is filtered by, all of several, and cells; one without facets is always shown.
 
-    What follows the rows is said in ``tables.toml``.
+    The fields after the rows are those of ``tables.toml``.
     """
 
     name: str
@@ -43,7 +43,7 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Answer:
-    """Sentences, numbers with what they are, and names of figures of other sections that stand beside each other below.
+    """Sentences, numbers with labels, and names of figures of other sections that stand beside each other below.
 
     Of several answers a page shows the first one whose ``facets`` its filters leave.
     """
@@ -111,7 +111,7 @@ def render(page: Page, base: str = ".") -> str:
 
 
 def data(page: Page) -> dict[str, object]:
-    """What the page's script works on. Facets are told once; everything else refers to them by number."""
+    """The data of the page's script. Facets stand in it once; everything else refers to them by number."""
     numbers: dict[Facets, int] = {}
 
     def number(facets: Facets | None) -> int:
@@ -138,7 +138,7 @@ def data(page: Page) -> dict[str, object]:
 
 
 def _columns(table: PageTable, number: Callable[[Facets | None], int]) -> dict[str, object]:
-    """A table by columns; text that repeats is told once."""
+    """A table by columns; text that repeats stands in it once."""
     columns: list[dict[str, object]] = []
     for index, name in enumerate(table.columns):
         cells: list[Any] = [row[index] for _, row in table.rows]

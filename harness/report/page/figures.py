@@ -1,4 +1,4 @@
-"""What a figure shows, said once, and the colours it has: ``plotly`` draws it in the page, ``static`` into files.
+"""The content of a figure, and its colours: ``plotly`` draws it in the page, ``static`` into files.
 
 Pure data. Colours have names, because light and dark pages need different ones.
 """
@@ -6,13 +6,14 @@ Pure data. Colours have names, because light and dark pages need different ones.
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from harness.core.text import plural
 from harness.results.result import Result
 
 # A curve; the line that a curve would follow without any loss; single points; a line without points; the area from low to
@@ -26,15 +27,15 @@ DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too ma
 DATA = {"synthetic": "synthetic data", "real": "image files"}
 
 MARK = "c3"  # of vertical lines at times, and the words on them
-COLOURS = 10  # c0 to c9, for what has no order (templates/colours.toml)
+COLOURS = 10  # c0 to c9, for what has no order (templates/looks.toml)
 SHADES = 8  # s0 to s7, for what grows
-_THEMES = tomllib.loads((Path(__file__).parent / "templates/colours.toml").read_text(encoding="utf-8"))
-LIGHT: dict[str, str] = _THEMES["light"]
-DARK: dict[str, str] = _THEMES["dark"]
+LOOKS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "templates/looks.toml").read_text(encoding="utf-8"))
+LIGHT: dict[str, str] = LOOKS["light"]
+DARK: dict[str, str] = LOOKS["dark"]
 
 
 class Facets(NamedTuple):
-    """What a reader can filter by. A curve that joins several backends has them all; "" is what is not stated."""
+    """The values that a reader can filter by. A curve of several backends has them all; "" is what is not stated."""
 
     origin: tuple[str, ...]
     system: tuple[str, ...]
@@ -49,10 +50,9 @@ class Facets(NamedTuple):
         return cls(*(tuple(sorted({str(row[name]) for row in rows})) for name in cls._fields))
 
     @classmethod
-    def of_runs(cls, *runs: Result) -> "Facets":
+    def of_run(cls, run: Result) -> "Facets":
         """A kernel is chosen by its name in place of a model, and has no data."""
-        rows = [{**vars(run), "model": run.kernel, "data": "none"} if run.kernel else vars(run) for run in runs]
-        return cls.of(*rows)
+        return cls.of({**vars(run), "model": run.kernel, "data": "none"} if run.kernel else vars(run))
 
 
 @dataclass(frozen=True)
@@ -222,13 +222,15 @@ def slug(*parts: str) -> str:
 
 
 def throughput(value: float) -> str:
-    """With as many digits as are of interest: ``9,219.7`` and ``38.25``."""
+    """A rate with as many digits as are of interest: ``9,219.7`` and ``38.25``."""
     return f"{value:,.2f}" if value < 100 else f"{value:,.1f}" if value < 10_000 else f"{value:,.0f}"
 
 
-def interval(ends: tuple[float, float] | None, percent: bool = False) -> str:
+def relative(base: int | None) -> str:
+    """The clause on the size that efficiencies are relative to, in workers; "" without one."""
+    return f", relative to {plural(base, 'worker')}" if base else ""
+
+
+def interval(ends: tuple[float, float] | None, written: Callable[[float], str] = throughput) -> str:
     """`` (95 % CI 90.1 to 93.4)``, or nothing where no spread is known."""
-    if ends is None:
-        return ""
-    low, high = (f"{end:.1%}" if percent else throughput(end) for end in ends)
-    return f" (95 % CI {low} to {high})"
+    return "" if ends is None else f" (95 % CI {written(ends[0])} to {written(ends[1])})"

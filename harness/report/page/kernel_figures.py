@@ -1,7 +1,6 @@
 """Figures of kernels, one each: bandwidth of the bus over message size; Gflop/s of what computes over nodes or N."""
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -14,8 +13,8 @@ from harness.core.statistics import summarise
 from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S
 from harness.records.kernel import size_text
-from harness.report.page.curve_figures import ideal, throughput_axis
-from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, decade_ticks, measured_ticks, slug
+from harness.report.page.curve_figures import NO_ENDS, ideal_of, throughput_axis
+from harness.report.page.figures import Axis, Facets, Figure, Series, Spot, decade_ticks, interval, measured_ticks, slug
 from harness.report.page.lines import DASHES, look
 from harness.report.text.kernel_table import UNITS
 from harness.results.result import Result
@@ -34,7 +33,7 @@ def of(results: Sequence[Result]) -> list[Figure]:
 
 
 def _scale(run: Result) -> float:
-    """What a rate is multiplied by: GB/s of the bus for bytes/s of the algorithm, Gflop/s for flop/s."""
+    """The factor of a rate: to GB/s of the bus for bytes/s of the algorithm, to Gflop/s for flop/s."""
     return (run.bus_bytes_per_s / run.rate if run.unit == BYTES_PER_S else 1.0) / 1e9
 
 
@@ -45,7 +44,7 @@ def _figure(name: str, runs: Sequence[Result]) -> Figure:
     over: Over = "nodes" if unit != BYTES_PER_S and on_several_nodes else "size"
     series = _series(runs, over)
     if over == "nodes":
-        series += [ideal(curve) for curve in series if len(curve.spots) > 1]
+        series += [ideal_of(curve) for curve in series if len(curve.spots) > 1]
     if unit == BYTES_PER_S:
         rate, x = "bus GB/s", Axis("message, bytes", "log", decade_ticks([run.size for run in runs]))
     else:
@@ -68,7 +67,7 @@ def _series(runs: Sequence[Result], over: Over) -> list[Series]:
             parts.append(plural(run.nodes, "node") if other == "nodes" else f"N = {run.size:,}")
         spots = [_spot(parts, alike, over) for _, alike in grouped(its, attrgetter(over))]
         style = look(run.backend, run.framework, run.transport, dashes[getattr(run, other)])
-        curves.append(Series(", ".join(parts), "curve", spots, style, Facets.of_runs(run), run.system))
+        curves.append(Series(", ".join(parts), "curve", spots, style, Facets.of_run(run), run.system))
     return curves
 
 
@@ -76,18 +75,16 @@ def _spot(name: Sequence[str], alike: Sequence[Result], over: Over) -> Spot:
     """Runs of one size on one number of nodes: the mean of all their repeats, with its interval."""
     last = alike[-1]
     rate = summarise([value * _scale(run) for run in alike for value in run.values])
-    interval = best_interval([Sample(rate.mean, rate.values)])
-    low, high = interval or (math.nan, math.nan)
+    ends = best_interval([Sample(rate.mean, rate.values)])
     unit = "GB/s of the bus" if last.unit == BYTES_PER_S else UNITS[last.unit]
-    limits = f" (95 % CI {low:.3g} to {high:.3g})" if interval else ""
     size = size_text(kernels.specification(last.kernel), last.size)
     hover = (
         ", ".join(name),
         f"{size} on {plural(last.nodes, 'node')}, {last.system}",
-        f"{rate.mean:.3g} {unit}{limits}",
+        f"{rate.mean:.3g} {unit}{interval(ends, '{:.3g}'.format)}",
         f"{plural(len(rate.values), 'repeat')} in {plural(len(alike), 'run')}, {last.started[:10]}",
         last.software,
         f"over {last.transport_seen}",
         last.source,
     )
-    return Spot(getattr(last, over), rate.mean, low, high, hover, source=last.source)
+    return Spot(getattr(last, over), rate.mean, *ends or NO_ENDS, hover, source=last.source)

@@ -18,17 +18,12 @@ from harness.analysis.fastest import Race, on_common_bases
 from harness.analysis.scaling import Configuration, Curve, CurvePoint
 from harness.core import backend as registry
 from harness.core.text import plural
-from harness.report.page.figures import COLOURS, Facets, Style, interval, throughput
+from harness.report.page.figures import COLOURS, LOOKS, Facets, Style, interval, relative, throughput
 from harness.results.result import Result, varied_options
 
-# A marker says which family a curve is of, also in print and to those who see no colours.
-MARKERS: Mapping[str, Sequence[str]] = {
-    "parameter_servers": ("square", "diamond", "pentagon"),
-    "toolkit": ("circle", "star", "hexagon", "cross", "x"),
-    "collectives": ("triangle-up", "triangle-down", "triangle-left", "triangle-right"),
-}
-DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
-# Facets that a curve's name tells only where they differ from what most points of the same system and model have.
+MARKERS: Mapping[str, Sequence[str]] = LOOKS["markers"]  # of each family
+DASHES: Sequence[str] = [*LOOKS["dashes"]]
+# A curve's name has these facets only where they differ from those of most points of the same system and model.
 DETAILS = {
     "devices_per_node": "{} devices per node",
     "batch_size": "batch {} per device",
@@ -38,14 +33,13 @@ DETAILS = {
     "training": "{}",
     "software": "{}",
 }
-USUAL = ("batch_size", "devices_per_node", "device", "precision", "image_size", "training")  # told of a page's curves
+USUAL = ("batch_size", "devices_per_node", "device", "precision", "image_size", "training")  # in a page's sentence
 # Curves that are equal in these have the same usual terms, and the same usual software.
 TERMS = ("origin", "system", "model")
 SOFTWARE = (*TERMS, "backend", "framework")
 
 SHOWN_SOURCES = 2  # of a configuration
-
-_Faceted = Sequence[tuple[Curve, Facets]]
+PLAIN = Style("ink")  # until all curves of a page are known
 
 
 @dataclass(frozen=True)
@@ -56,10 +50,10 @@ class Line:
     """
 
     curve: Curve
-    name: str
     facets: Facets
-    style: Style
     varied: frozenset[str]
+    name: str = ""
+    style: Style = PLAIN
 
     @property
     def system(self) -> str:
@@ -81,7 +75,7 @@ class Line:
 
     def options(self, configuration: Configuration) -> str:
         """The options beside the number of servers, without those that are the same in all runs."""
-        return _told({name: value for name, value in configuration.options.items() if name in self.varied})
+        return _settings({name: value for name, value in configuration.options.items() if name in self.varied})
 
     def tuned(self, configuration: Configuration) -> str:
         """``116 ps, placement=greedy``."""
@@ -95,19 +89,18 @@ class Line:
         if not math.isnan(point.img_per_s):
             lines.append(f"{throughput(point.img_per_s)} img/s{interval(point.interval)}")
         if not math.isnan(point.efficiency):
-            ends = interval(point.efficiency_interval, percent=True)
-            base = f", relative to {plural(point.base.workers, 'worker')}" if point.base else ""
-            lines.append(f"scaling efficiency {point.efficiency:.1%}{ends}{base}")
+            ends = interval(point.efficiency_interval, "{:.1%}".format)
+            lines.append(f"scaling efficiency {point.efficiency:.1%}{ends}{relative(point.base_workers)}")
         several = f"best of {len(point.tried)} configurations" if len(point.tried) > 1 else ""
-        lines += filter(None, [": ".join(filter(None, [several, self.tuned(best)]))])
-        return (*lines, *self.origin(best))
+        lines.append(": ".join(filter(None, [several, self.tuned(best)])))
+        return (*filter(None, lines), *self.origin(best))
 
     def origin(self, configuration: Configuration) -> list[str]:
         """Repeats, dates, software, options, what carried the gradients, notes, and the sources of one configuration."""
         jobs, values = len(configuration.sample.units), len(configuration.sample.values)
         repeats = f"{plural(values, 'repeat')} in {plural(jobs, 'job')}" if values else "published mean"
         repeats += ", interval within that job" if jobs == 1 < values else ""
-        options = _told(configuration.options)
+        options = _settings(configuration.options)
         transports = "; ".join(self.seen(configuration, "transport_seen"))
         sources = list(dict.fromkeys(configuration.sources))
         return [
@@ -122,7 +115,7 @@ class Line:
         ]
 
 
-def _told(options: Mapping[str, object]) -> str:
+def _settings(options: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
 
 
@@ -130,90 +123,76 @@ def days(started: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(time[:10] for time in (*started[:1], *started[-1:])))
 
 
-def of(results: Sequence[Result], found: Sequence[Curve] | None = None, races: Sequence[Race] = ()) -> list[Line]:
+def of(results: Sequence[Result], races: Sequence[Race] = ()) -> list[Line]:
     """The curves of the completed trainings: measured ones first, each kind by its facets.
 
-    ``found`` are the curves of all of them, if they are known already. Efficiencies are relative to the base of their
-    race, if it is among ``races``.
+    Efficiencies are relative to the base of their race, if it is among ``races``.
     """
-    completed = [run for run in results if run.completed]
-    published = [run for run in completed if not run.measured]
-    if found is None:
-        found = scaling.curves(completed)
-    curves = [curve for curve in found if curve.facets["origin"] == "measured"]
+    measured, published = ([run for run in results if run.measured == ours] for ours in (True, False))
+    curves = scaling.curves([run for run in measured if run.completed])
     sources = ["source", "software", "framework", "transport"]
-    for values, its in scaling.grouped(published, attrgetter(*sources)):
-        known = dict(zip(sources, values, strict=True))
+    for values, its in scaling.grouped([run for run in published if run.completed], attrgetter(*sources)):
+        stated = dict(zip(sources, values, strict=True))
         # Of two strategies with servers publications tell the better one.
-        curves += [replace(curve, facets={**curve.facets, **known}) for curve in scaling.curves_of_sides(its)]
-    faceted = []
+        curves += [replace(curve, facets={**curve.facets, **stated}) for curve in scaling.curves_of_sides(its)]
+    # Publications tell no options.
+    of_backends = scaling.grouped(measured, attrgetter("backend"))
+    varied = {backend: frozenset(varied_options(run.options for run in its)) for backend, its in of_backends}
+    lines = []
     for curve in on_common_bases(curves, races):
         equal = {name: (str(curve.facets[name]),) for name in Facets._fields if name != "backend"}
-        backends = {each.backend for point in curve.points for each in point.tried}
-        faceted.append((curve, Facets(backend=tuple(sorted(backends)), **equal)))
-    names, varied = _names(faceted), _varied(results)
-    return [
-        Line(curve, ", ".join(name), facets, style, varied.get(facets.backend[0], frozenset()))
-        for (curve, facets), name, style in zip(faceted, names, _styles(faceted, names), strict=True)
-    ]
+        backends = sorted({each.backend for point in curve.points for each in point.tried})
+        lines.append(Line(curve, Facets(backend=(*backends,), **equal), varied.get(backends[0], frozenset())))
+    names = _names(lines)
+    looks = zip(lines, names, _styles(lines, names), strict=True)
+    return [replace(line, name=", ".join(name), style=style) for line, name, style in looks]
 
 
-def _varied(results: Sequence[Result]) -> dict[str, frozenset[str]]:
-    options: dict[str, dict[str, Mapping[str, object]]] = defaultdict(dict)
-    for run in results:
-        if run.measured:  # publications tell no options
-            options[run.backend].setdefault(run.tuned, run.options)
-    return {backend: frozenset(varied_options(its.values())) for backend, its in options.items()}
-
-
-def _names(faceted: _Faceted) -> list[tuple[str, ...]]:
-    """Of each curve what it is called, then in what it deviates from the usual terms of its system."""
-    frameworks = Counter(key[:2] for key in {_equal(facets, "origin", "backend", "framework") for _, facets in faceted})
-    transports = Counter(key[:2] for key in {_equal(facets, "origin", "backend", "transport") for _, facets in faceted})
-    usual, software = _usual(faceted, TERMS), _usual(faceted, SOFTWARE)
+def _names(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+    """The name of each curve, followed by its deviations from the usual terms of its system."""
+    frameworks = Counter(key[:2] for key in {_equal(line, "origin", "backend", "framework") for line in lines})
+    transports = Counter(key[:2] for key in {_equal(line, "origin", "backend", "transport") for line in lines})
+    usual, software = _usual(lines, TERMS), _usual(lines, SOFTWARE)
     names = []
-    for curve, facets in faceted:
+    for line in lines:
+        curve, facets = line.curve, line.facets
         key = facets.origin, facets.backend
         parts = ["parameter servers" if len(facets.backend) > 1 else facets.backend[0]]
         parts += facets.framework if frameworks[key] > 1 else ()
         parts += facets.transport if transports[key] > 1 else ()
         parts += filter(None, [curve.facets.get("mpi")])
-        own = {name: curve.facets.get(name) for name in DETAILS}
-        common = usual[_equal(facets, *TERMS)] | {"software": software[_equal(facets, *SOFTWARE)]["software"]}
+        common = usual[_equal(line, *TERMS)] | {"software": software[_equal(line, *SOFTWARE)]["software"]}
         # The batch per device of strong scaling follows from the global one.
         details = [f"global batch {curve.facets['global_batch']:,}"] if curve.scaling == "strong" else []
-        details += [
-            text.format(own[name]) for name, text in DETAILS.items() if own[name] not in (common[name], "", None)
-        ]
+        for detail, text in DETAILS.items():
+            if (value := curve.facets.get(detail)) not in (common[detail], "", None):
+                details.append(text.format(value))
         names.append((" ".join(filter(None, parts)), *details))
     return names
 
 
 def usual_terms(lines: Sequence[Line]) -> str:
-    """What holds for measured curves unless their names say otherwise, in a sentence for each system and model."""
-    measured = [(line.curve, line.facets) for line in lines if not line.published]
-    which: dict[str, list[str]] = defaultdict(list)
-    for (_, system, model), terms in _usual(measured, TERMS).items():
+    """The terms of measured curves unless their names say otherwise, in a sentence for each system and model."""
+    subjects: dict[str, list[str]] = defaultdict(list)
+    for (_, system, model), terms in _usual([line for line in lines if not line.published], TERMS).items():
         words = [DETAILS[name].format(terms[name]) for name in USUAL if (name, terms[name]) != ("devices_per_node", 1)]
-        which[", ".join(filter(None, words))].append(f"{model[0]} on {system[0] or 'an unknown system'}")
-    sentences = [f"{' and '.join(named)} with {terms}" for terms, named in which.items()]
+        subjects[", ".join(filter(None, words))].append(f"{model[0]} on {system[0] or 'an unknown system'}")
+    sentences = [f"{' and '.join(named)} with {terms}" for terms, named in subjects.items()]
     return f"Unless a name says otherwise: {'; '.join(sentences)}." if sentences else ""
 
 
-def _equal(facets: Facets, *names: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(getattr(facets, name) for name in names)
+def _equal(line: Line, *names: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(getattr(line.facets, name) for name in names)
 
 
-def _usual(faceted: _Faceted, names: Sequence[str]) -> dict[tuple[tuple[str, ...], ...], dict[str, object]]:
+def _usual(lines: Sequence[Line], names: Sequence[str]) -> dict[tuple[tuple[str, ...], ...], dict[str, object]]:
     """The values of ``DETAILS`` that most points of weak scaling have, of curves with equal facets of these names."""
     counts: dict[Any, dict[str, Counter[Any]]] = defaultdict(lambda: {name: Counter() for name in DETAILS})
-    for curve, facets in faceted:
-        for name, counter in counts[_equal(facets, *names)].items():
-            counter[curve.facets.get(name)] += len(curve.points) * (curve.scaling == "weak")
-    return {
-        key: {name: counter.most_common(1)[0][0] for name, counter in counters.items()}
-        for key, counters in counts.items()
-    }
+    for line in lines:
+        weight = len(line.curve.points) if line.curve.scaling == "weak" else 0
+        for name, counter in counts[_equal(line, *names)].items():
+            counter[line.curve.facets.get(name)] += weight
+    return {key: {name: of_name.most_common(1)[0][0] for name, of_name in its.items()} for key, its in counts.items()}
 
 
 @cache
@@ -224,20 +203,18 @@ def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int
     publications may, counts as the first one.
     """
     colours: dict[tuple[str, str], int] = {}
-    # The default of each backend, and the others.
-    contenders: dict[bool, list[tuple[str, str, str, str]]] = {True: [], False: []}
+    defaults, others = list[tuple[str, str, str, str]](), list[tuple[str, str, str, str]]()
     for each in filter(lambda backend: backend.trains, registry.working()):
-        transports = dict.fromkeys(one for device in each.devices for one in each.transports_on(device))
+        transports = [*dict.fromkeys(transport for device in each.devices for transport in each.transports_on(device))]
         for framework in each.frameworks:
             number = len({*colours.values()})
             colours[each.name, framework] = number
             colours.setdefault((each.name, ""), number)
-            for transport in transports:
-                default = (framework, transport) == (each.frameworks[0], next(iter(transports)))
-                contenders[default].append((each.family, each.name, framework, transport))
+            others += [(each.family, each.name, framework, transport) for transport in transports]
+        defaults.append((each.family, each.name, each.frameworks[0], transports[0]))
     markers: dict[tuple[str, str, str], int] = {}
     taken: Counter[str] = Counter()
-    for family, name, framework, transport in (*contenders[True], *contenders[False]):
+    for family, name, framework, transport in dict.fromkeys([*defaults, *others]):
         for stated in ((name, framework, transport), (name, framework, ""), (name, "", "")):
             markers.setdefault(stated, taken[family])
         taken[family] += 1
@@ -245,33 +222,33 @@ def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int
 
 
 def look(backend: str, framework: str, transport: str, dash: str = "solid") -> Style:
-    """How a backend on a framework over a transport looks where it is no curve of img/s: its colour and its marker.
+    """The colour and the marker of a backend on a framework over a transport, in figures other than of img/s.
 
-    What trains nothing is as dark as text.
+    A backend that trains nothing is as dark as text.
     """
     colours, marked = _known()
     number = colours.get((backend, framework))
-    known = {each.name: each.family for each in registry.working()}
-    shapes = MARKERS[known.get(backend, "toolkit")]
+    families = {each.name: each.family for each in registry.working()}
+    shapes = MARKERS[families.get(backend, "toolkit")]
     marker = shapes[marked.get((backend, framework, transport), 0) % len(shapes)]
     return Style("ink" if number is None else f"c{number % COLOURS}", marker, dash)
 
 
-def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:
+def _styles(lines: Sequence[Line], names: Sequence[tuple[str, ...]]) -> list[Style]:
     """A backend on a framework has one colour, and over a transport one marker, on every page and every system.
 
-    Systems differ in their dashes, what others published is hollow. What deviates from the usual terms has a marker of its
-    own.
+    Systems differ in their dashes, and publications are hollow. A curve that deviates from the usual terms has a marker of
+    its own.
     """
     colours, marked = _known()
     points: dict[bool, Counter[tuple[str, ...]]] = {True: Counter(), False: Counter()}  # of systems, published or not
     looks = []
-    for (curve, facets), name in zip(faceted, names, strict=True):
-        published = facets.origin == ("published",)
+    for line, name in zip(lines, names, strict=True):
+        facets, family = line.facets, str(line.curve.facets["family"])
         contender = facets.backend[-1], facets.framework[0], facets.transport[0]
         # The usual terms choose first.
-        looks.append((published, len(name), len(facets.backend), name, str(curve.facets["family"]), contender))
-        points[published][facets.system] += len(curve.points)
+        looks.append((line.published, len(name), len(facets.backend), name, family, contender))
+        points[line.published][facets.system] += len(line.curve.points)
     drawn: dict[Any, tuple[str, str]] = {}
     for look in sorted(set(looks)):
         published, _, joined, _, family, contender = look
@@ -279,9 +256,9 @@ def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:
         colour = f"c{colours.get(contender[:2], others) % COLOURS}"
         shapes = MARKERS.get(family, MARKERS["toolkit"])
         first = marked.get(contender, others) if joined == 1 else len(shapes) - 1
-        own = [shapes[(first + further) % len(shapes)] for further in range(len(shapes))]
+        markers = [*shapes[first % len(shapes) :], *shapes[: first % len(shapes)]]
         used = {marker for other, (its, marker) in drawn.items() if its == colour and other[0] == published}
-        drawn[look] = colour, next((marker for marker in own if marker not in used), own[0])
+        drawn[look] = colour, next((marker for marker in markers if marker not in used), markers[0])
     # The system with most points has solid lines.
     dashes = {
         (published, system): (DASHES[::-1] if published else DASHES)[number % len(DASHES)]
@@ -289,6 +266,6 @@ def _styles(faceted: _Faceted, names: Sequence[tuple[str, ...]]) -> list[Style]:
         for number, (system, _) in enumerate(counted.most_common())
     }
     return [
-        Style(*drawn[look], dashes[look[0], facets.system], hollow=look[0])
-        for look, (_, facets) in zip(looks, faceted, strict=True)
+        Style(*drawn[look], dashes[line.published, line.facets.system], hollow=line.published)
+        for look, line in zip(looks, lines, strict=True)
     ]

@@ -4,27 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pandas
 
 from harness.core.exchange import ServerExchange
 from harness.core.text import plural
 from harness.prediction.explain import seconds, size
 from harness.prediction.law import COMPUTE, WORKER
-from harness.report.page.curve_figures import throughput_axis, workers_axis
-from harness.report.page.figures import Axis, Figure, Series, Spot, Style, count_ticks, slug, throughput
+from harness.report.page.curve_figures import ideal, throughput_axis, workers_axis
+from harness.report.page.figures import LOOKS, Axis, Figure, Series, Spot, Style, count_ticks, slug, throughput
 from harness.report.page.lines import DASHES
 from harness.report.page.modelled import Explained, Size
 
 MB = 1e-6
-# What a step is spent on, in its order, with the colours.
-SPENT = {
-    "forward compute": "c0",
-    "waiting for parameters": "c1",
-    "backward compute": "c4",
-    "waiting for gradients": "c5",
-    "overhead": "grey",
-    "barrier": "c3",
-}
 
 
 def of(groups: Sequence[Explained]) -> list[Figure]:
@@ -32,16 +22,18 @@ def of(groups: Sequence[Explained]) -> list[Figure]:
     for number, group in enumerate(groups, start=1):
         curve = group.curves[0]
         largest = curve.largest.prediction
-        # What is not predicted is of the first curve, bytes at its largest measured size.
+        # All but the predictions is of the first curve, bytes at its largest measured size.
         first = [f"{curve.line.name}, {curve.line.panel[0]}"] if len(group.curves) > 1 else []
-        there = [*first, plural(largest.workers, "worker"), *([f"{largest.ps:,} PS"] if largest.ps else [])]
         drawn: list[tuple[Figure, list[str]]] = [(predicted(group), []), (spent(group), first)]
         if curve.largest.workload.has_servers:
+            there = [*first, plural(largest.workers, "worker"), f"{largest.ps:,} PS"]
             drawn.insert(1, (servers(group), there))
         for figure, where in drawn:
             name = slug("model", figure.name, str(number), *group.fit.group.key)
             title, choice = ", ".join([figure.title, group.name, *where]), f"{figure.choice}: {group.name}"
-            figures.append(replace(figure, name=name, title=title, choice=choice, note=f"{group.said} {figure.note}"))
+            figures.append(
+                replace(figure, name=name, title=title, choice=choice, note=f"{group.sentence} {figure.note}")
+            )
     return figures
 
 
@@ -63,13 +55,13 @@ def predicted(group: Explained) -> Figure:
                 source = each.point.best.sources[-1]
                 measured.append(Spot(p.workers, each.point.img_per_s, hover=hover, source=source))
         single = first.workload.batch_size / first.basis.single_s
-        ideal = [Spot(each.workers, single * each.workers) for each in (first, last)]
-        whose = "published" if line.published else "measured"
+        ends = [Spot(each.workers, single * each.workers) for each in (first, last)]
+        origin = "published" if line.published else "measured"
         series += [
             Series("90 % interval", "band", [spot._replace(hover=()) for spot in law], plain, line.facets),
             Series(f"{name}, predicted", "line", law, plain, line.facets),
-            Series(f"{name}, {whose}", "accent", measured, line.style, line.facets),
-            Series("ideal", "ideal", ideal, Style("muted"), line.facets),
+            Series(f"{name}, {origin}", "accent", measured, line.style, line.facets),
+            ideal(ends, line.facets),
         ]
     note = "Ideal is the step of one worker."
     if group.curves[0].largest.workload.has_servers:
@@ -90,10 +82,13 @@ def _size(each: Size) -> list[str]:
         lines.append(f"measured {throughput(each.point.img_per_s)} img/s (error {each.error:+.1%})")
     lines.append(f"step {seconds(p.step_s)}; by two lines {seconds(p.two_lines_s)}")
     for bound in p.bounds:
-        who = "the network" if bound.server == WORKER else bound.name
-        what = f"{who} with {bound.tensor} ({size(bound.tensor_bytes)}): {size(bound.bytes)} pass, done after "
-        what = "nothing but its compute" if bound.server == COMPUTE else what + seconds(bound.seconds)
-        lines.append(f"{bound.phase} waits for {what}")
+        if bound.server == COMPUTE:
+            lines.append(f"{bound.phase} waits for nothing but its compute")
+            continue
+        name = "the network" if bound.server == WORKER else bound.name
+        largest = f"{bound.tensor} ({size(bound.tensor_bytes)})"
+        passes = f"{size(bound.bytes)} pass, done after {seconds(bound.seconds)}"
+        lines.append(f"{bound.phase} waits for {name} with {largest}: {passes}")
     return lines
 
 
@@ -105,10 +100,8 @@ def servers(group: Explained) -> Figure:
     assert isinstance(exchange, ServerExchange)
     sizes = workload.held(ps)
     fullest, mean = int(np.argmax(sizes)), sum(sizes) / len(sizes)
-    columns = [
-        Spot(number, held_bytes * MB, hover=[f"{exchange.name(number)}: {size(held_bytes)}"])
-        for number, held_bytes in enumerate(sizes)
-    ]
+    texts = [f"{exchange.name(number)}: {size(held_bytes)}" for number, held_bytes in enumerate(sizes)]
+    columns = [Spot(number, sizes[number] * MB, hover=[text]) for number, text in enumerate(texts)]
 
     def level(name: str, bytes_: float, style: Style) -> Series:
         ends = [Spot(x, bytes_ * MB) for x in (-0.5, len(sizes) - 0.5)]
@@ -142,25 +135,24 @@ def spent(group: Explained) -> Figure:
         backward_s = single_s - forward_s
         waits = forward_s, float(times.forward) - forward_s, backward_s, float(times.backward) - backward_s
         rows.append((*waits, float(times.overhead), float(times.barrier)))
-    parts = pandas.DataFrame(rows, columns=list(SPENT))
-    parts = parts.loc[:, (parts > 1e-9).any()]
-    tops = parts.cumsum(axis="columns")
-    lows = tops.shift(axis="columns", fill_value=0.0)
-    series = []
-    for name in parts.columns.astype(str):
+    series, lows_s = [], [0.0] * len(sizes)
+    for (part, colour), parts_s in zip(LOOKS["parts"].items(), zip(*rows, strict=True), strict=True):
+        if max(parts_s) <= 1e-9:
+            continue
         columns: list[Spot] = []
-        for each, part, low, top in zip(sizes, parts[name], lows[name], tops[name], strict=True):
-            share = f"{name}: {seconds(part)} of {seconds(each.prediction.step_s)}"
-            columns.append(Spot(len(columns), top, low, hover=(share, *_size(each))))
-        series.append(Series(name, "column", columns, Style(SPENT[name]), line.facets))
+        for each, part_s, low_s in zip(sizes, parts_s, lows_s, strict=True):
+            share = f"{part}: {seconds(part_s)} of {seconds(each.prediction.step_s)}"
+            columns.append(Spot(len(columns), low_s + part_s, low_s, hover=(share, *_size(each))))
+        lows_s = [column.y for column in columns]
+        series.append(Series(part, "column", columns, Style(colour), line.facets))
     measured = []
     for number, each in enumerate(sizes):
         if each.point:
             step_s = each.workers * each.workload.batch_size / each.point.img_per_s
             measured.append(Spot(number, step_s, hover=_size(each), source=each.point.best.sources[-1]))
-    whose = "published" if line.published else "measured"
+    origin = "published" if line.published else "measured"
     style = Style("c7", line.style.marker, hollow=line.published)
-    series.append(Series(f"{whose} step", "accent", measured, style, line.facets))
+    series.append(Series(f"{origin} step", "accent", measured, style, line.facets))
     x = Axis("nodes", "linear", tuple((n, f"{each.prediction.nodes:,}") for n, each in enumerate(sizes)))
     y = Axis("seconds of a step", "linear", from_zero=True)
     note = "Waiting is what the network takes beyond the compute that hides it."

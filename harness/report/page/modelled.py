@@ -1,4 +1,4 @@
-"""What the scaling model says about the curves of a report: fits of their groups, and each curve predicted."""
+"""The scaling model of the curves of a report: fits of their groups, and each curve predicted."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ MOST_FITTED = 200  # of more configurations of a group only the best at each siz
 
 @dataclass(frozen=True)
 class Size:
-    """A predicted size, with what was predicted; ``point`` is what was measured, if it was."""
+    """A predicted size, with its prediction; ``point`` is the measurement, if there is one."""
 
     workload: Workload
     basis: Basis
@@ -70,8 +70,8 @@ class Explained:
         return Facets(*(tuple(dict.fromkeys(value for values in part for value in values)) for part in every))
 
     @cached_property
-    def said(self) -> str:
-        """What binds the largest measured size, and what would help, in a sentence.
+    def sentence(self) -> str:
+        """The cause that binds the largest measured size, and remedies.
 
         As ``explain.explain``, but with the same number of servers: to try them all takes too long for a page.
         """
@@ -87,7 +87,7 @@ class Explained:
 def explained(results: Sequence[Result], lines: Sequence[Line]) -> tuple[list[Explained], list[str]]:
     """The groups of trainings that are large enough to fit, with their curves among ``lines``.
 
-    Those with most sizes, then runs, come first. Also what was left out, and why.
+    The groups with most sizes, then runs, come first. Also the names of those that are left out.
     """
     weak = [line for line in lines if line.curve.scaling == "weak"]
     large = []
@@ -95,8 +95,8 @@ def explained(results: Sequence[Result], lines: Sequence[Line]) -> tuple[list[Ex
         its = [line for line in weak if _points(line, group)]
         sizes = len({run.workers for run in group.observations if not run.relative})
         if its and sizes >= FEWEST_SIZES and any(run.nodes > 1 for run in group.observations):
-            large.append((-sizes, -len(group.observations), group, its))
-    large.sort(key=lambda each: each[:2])
+            large.append((sizes, len(group.observations), group, its))
+    large.sort(key=lambda each: each[:2], reverse=True)
     return [_explained(*each[2:]) for each in large[:MOST_GROUPS]], [each[2].name for each in large[MOST_GROUPS:]]
 
 

@@ -39,7 +39,7 @@ def steps(lines: Sequence[Line]) -> list[Figure]:
     # A run may belong to a curve of weak and to one of strong scaling.
     by_source = {point.best.sources[-1]: (line, point.workers) for line, point in reversed(largest)}
     runs = sorted(by_source.items(), key=lambda run: (-run[1][1], run[1][0].name, run[0]))
-    return [of_ranks(*what, source, read_steps(Path(source))) for source, what in runs[:SHOWN_RECORDS]]
+    return [of_ranks(*curve, source, read_steps(Path(source))) for source, curve in runs[:SHOWN_RECORDS]]
 
 
 def read_steps(path: Path) -> pandas.DataFrame:
@@ -62,9 +62,7 @@ def read_steps(path: Path) -> pandas.DataFrame:
 
 
 def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> Figure:
-    """The distribution of the step time of each rank of one run, of very many those of the slowest ones: stragglers stand
-    out.
-    """
+    """The distribution of the step time of each rank of one run, or of the slowest of very many: stragglers stand out."""
     typical = ranks["p50"].median()
     shown = ranks.nlargest(SHOWN_RANKS, "p50").sort_values("rank")
     usual, slow = list[Spot](), list[Spot]()
@@ -81,22 +79,16 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
     if slow:
         above = f"median over {STRAGGLER - 1:.0%} above that of all ranks"
         series.append(Series(above, "accent", slow, Style("c1", "diamond"), line.facets))
-    what = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
+    subject = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
     some = f" The slowest {len(shown):,} of {len(ranks):,} ranks."
     run = Path(source).parent.name
-    return Figure(
-        name=slug("steps", what, run[-8:]),
-        title=f"Step times, {what}",
-        choice=what,
-        x=Axis("rank", "linear", count_ticks(shown["rank"])),
-        y=Axis("step time (ms)", "linear"),
-        series=series,
-        note=f"All repeats of {run}.{some if len(shown) < len(ranks) else ''}",
-    )
+    x, y = Axis("rank", "linear", count_ticks(shown["rank"])), Axis("step time (ms)", "linear")
+    note = f"All repeats of {run}.{some if len(shown) < len(ranks) else ''}"
+    return Figure(slug("steps", subject, run[-8:]), f"Step times, {subject}", subject, x, y, series, note)
 
 
 def history(completed: Sequence[Result]) -> list[Figure]:
-    """img/s against the date with changes of the level, of what was measured in ``HISTORY_RUNS`` jobs or more."""
+    """img/s against the date with changes of the level, of measurements that ``HISTORY_RUNS`` jobs or more have made."""
     every = changes.by_measurement(run for run in completed if run.measured)
     often = [[run for runs in jobs for run in runs] for jobs in every.values() if len(jobs) >= HISTORY_RUNS]
     often.sort(key=len, reverse=True)
@@ -120,21 +112,17 @@ def _history(number: int, every: Sequence[Result]) -> Figure:
     contender = " ".join(filter(None, (first.backend, first.framework, first.transport)))
     parts = [contender, f"{first.workers:,} workers", f"{first.ps} ps" if first.ps else ""]
     parts += [f"batch {first.batch_size} per device", first.system, panel_name(first.model, first.data)]
-    what = ", ".join(filter(None, parts))
-    facets = Facets.of_runs(first)
-    (series_,) = changes.series(every)
-    return Figure(
-        name=slug("history", str(number), first.backend, str(first.workers), first.model),
-        title=f"History, {what}",
-        choice=f"{what} ({len(runs):,} runs)",
-        x=Axis("", "date"),
-        y=Axis("img/s", "linear"),
-        series=[
-            Series("mean of a run", "accent", spots, Style("c0", "circle"), facets),
-            Series("level", "line", _levels(series_), Style("c1"), facets),
-        ],
-        marks=[(change.after.started[:19], f"{change.change:+.1%}") for change in series_.changes],
-    )
+    subject = ", ".join(filter(None, parts))
+    facets = Facets.of_run(first)
+    (past,) = changes.series(every)
+    series = [
+        Series("mean of a run", "accent", spots, Style("c0", "circle"), facets),
+        Series("level", "line", _levels(past), Style("c1"), facets),
+    ]
+    marks = [(change.after.started[:19], f"{change.change:+.1%}") for change in past.changes]
+    name = slug("history", str(number), first.backend, str(first.workers), first.model)
+    title, choice = f"History, {subject}", f"{subject} ({len(runs):,} runs)"
+    return Figure(name, title, choice, Axis("", "date"), Axis("img/s", "linear"), series, marks=marks)
 
 
 def _levels(series: changes.RunSeries) -> list[Spot]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.errors import writing
-from harness.report.page.figures import COLUMN, LIGHT, MARK, Axis, Figure, Series, window
+from harness.report.page.figures import COLUMN, LIGHT, LOOKS, MARK, Axis, Figure, Series, window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,29 +27,11 @@ NARROW_MM = 120.0
 ENTRY_MM = 3.6  # of a legend, a line
 LETTER_MM, KEY_MM = 1.32, 13.0  # of a legend's text, and of what stands before it
 DPI = 300
-_SHAPES = "square diamond pentagon circle star hexagon cross x triangle-up triangle-down triangle-left triangle-right"
-MARKERS = dict(zip(_SHAPES.split(), "sDpo*hPX^v<>", strict=True))
-DASHES: dict[str, object] = {
-    "solid": "-",
-    "dash": (0, (5, 2)),
-    "dot": (0, (1, 1.5)),
-    "dashdot": (0, (5, 1.5, 1, 1.5)),
-    "longdash": (0, (9, 2)),
-    "longdashdot": (0, (9, 2, 1, 2)),
-}
-STYLE = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": LIGHT["grid"],
-    "grid.linewidth": 0.6,
-    "axes.edgecolor": LIGHT["muted"],
-    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color", "text.color"), LIGHT["ink"]),
-    "text.parse_math": False,  # a name may hold a $
-    "pdf.fonttype": 42,  # text that journals and editors can use
-    "svg.hashsalt": "harness",  # the same figure is the same file
-}
+MARKERS: dict[str, str] = LOOKS["letters"]
+DASHES: dict[str, object] = {name: (0, lengths) if lengths else "-" for name, lengths in LOOKS["dashes"].items()}
+STYLE = Path(__file__).parent / "templates/static.mplstyle"
+_INK = dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color", "text.color"), LIGHT["ink"])
+INKS = {"grid.color": LIGHT["grid"], "axes.edgecolor": LIGHT["muted"], **_INK}
 
 
 def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str], width_mm: float = WIDTH_MM) -> list[Path]:
@@ -63,8 +46,8 @@ def write(figures: Sequence[Figure], folder: Path, formats: Sequence[str], width
 
     written = []
     size = POINTS if width_mm >= NARROW_MM else POINTS - 1
-    sizes = {"font.size": size, **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), size)}
-    with writing(folder), pyplot.rc_context(STYLE | sizes):
+    sizes = dict.fromkeys(("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"), size)
+    with pyplot.style.context([STYLE, INKS | sizes]), writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for figure in figures:
             canvas, axes = pyplot.subplots()
@@ -83,9 +66,9 @@ def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
 
     handles = [(series, _series(series, axes)) for series in figure.series]
     for time, word in figure.marks:
-        axes.axvline(_across(time), color=LIGHT[MARK], linewidth=1, linestyle="--")
-        above = (_across(time), 1)
-        axes.annotate(word, above, xycoords=("data", "axes fraction"), color=LIGHT[MARK], ha="center", va="bottom")
+        x = _across(time)
+        axes.axvline(x, color=LIGHT[MARK], linewidth=1, linestyle="--")
+        axes.annotate(word, (x, 1), xycoords=("data", "axes fraction"), color=LIGHT[MARK], ha="center", va="bottom")
     _axis(figure.x, axes.xaxis, axes.set_xscale)
     if figure.y.scale == "log":
         axes.set_yscale("log")
@@ -104,13 +87,12 @@ def _arrows(every: Sequence[Series], axes: Axes) -> None:
     bottom, top = axes.get_ylim()
     for series in (series for series in every if series.kind == "curve"):
         for spot in series.spots:
-            for leaves, edge, marker in (
-                (max(spot.y, np.nan_to_num(spot.high)) > top, top, "^"),
-                (spot.low < bottom, bottom, "v"),
-            ):
-                if leaves:
-                    colour = LIGHT[series.style.colour]
-                    axes.plot(_across(spot.x), edge, marker, color=colour, markersize=5, clip_on=False, zorder=5)
+            colour = LIGHT[series.style.colour]
+            arrow = partial(axes.plot, _across(spot.x), color=colour, markersize=5, clip_on=False, zorder=5)
+            if max(spot.y, np.nan_to_num(spot.high)) > top:
+                arrow(top, "^")
+            if spot.low < bottom:
+                arrow(bottom, "v")
 
 
 def _legend(drawn: Sequence[tuple[Series, object]], axes: Axes, width_mm: float) -> None:
@@ -151,12 +133,12 @@ def _legend(drawn: Sequence[tuple[Series, object]], axes: Axes, width_mm: float)
 
 
 def _across(x: str | float) -> Any:
-    """Where a point is from left to right: a date, or a number."""
+    """The place of a point from left to right: a date, or a number."""
     return datetime.fromisoformat(x) if isinstance(x, str) else x
 
 
 def _series(series: Series, axes: Axes) -> object:
-    """Draw one series; what is returned stands for it in the legend."""
+    """Draw one series and return its part of the legend."""
     x = [*map(_across, series.column("x"))]
     y, low, high = series.heights()
     # Lengths below and above the points, 0 where there is no interval.

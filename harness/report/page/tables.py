@@ -1,4 +1,4 @@
-"""The tables of a report: who, then what was measured, then what explains it.
+"""The tables of a report: the contender, then its figures, then what explains them.
 
 The first column stays where it is when a table is scrolled. The page leaves out columns that are the same in all rows.
 """
@@ -76,18 +76,18 @@ def io_overheads(pairs: Sequence[tuple[Line, Sequence[Overhead]]]) -> PageTable:
     rows: list[PageRow] = []
     for line, overheads in pairs:
         for each in overheads:
-            both = each.synthetic.img_per_s, each.real.img_per_s
-            where = each.synthetic.nodes or None, *_where(line)
-            rows.append(
-                (line.facets, (line.name, each.workers, *_numbers(each.overhead, each.interval), *both, *where))
+            cells = (
+                *(line.name, each.workers, *_numbers(each.overhead, each.interval)),
+                *(each.synthetic.img_per_s, each.real.img_per_s, each.synthetic.nodes or None, *_where(line)),
             )
+            rows.append((line.facets, cells))
     return PageTable("io-overheads", rows, **TABLES["io-overheads"])
 
 
 def of_runs(name: str, runs: Sequence[Result]) -> PageTable:
     """The table of this name, with a row for each run, the latest first."""
     names = [FIELDS.get(column, column) for column in TABLES[name]["columns"]]
-    rows: list[PageRow] = [(Facets.of_runs(run), tuple(_cell(run, field) for field in names)) for run in runs[::-1]]
+    rows: list[PageRow] = [(Facets.of_run(run), tuple(_cell(run, field) for field in names)) for run in runs[::-1]]
     return PageTable(name, rows, **TABLES[name])
 
 
@@ -99,36 +99,34 @@ def _cell(run: Result, field: str) -> PageCell:
 
 
 def kernels(runs: Sequence[Result]) -> PageTable:
-    """What kernels were measured to do, a row for each size of each run, and one for each run without a number."""
-    shown = with_efficiencies(runs)
-    rows: list[PageRow] = [(Facets.of_runs(run), _of_kernel(run, efficiency)) for run, efficiency in shown.items()]
+    """The figures of kernels, a row for each size of each run, and one for each run without a number."""
+    rows: list[PageRow] = []
+    for run, efficiency in with_efficiencies(runs).items():
+        figures: tuple[PageCell, ...] = (None,) * 8
+        if run.completed:
+            rate, half = run.rate / 1e9, run.ci95 / 1e9
+            ends = None if math.isnan(half) else (rate - half, rate + half)
+            others = (run.bus_bytes_per_s / 1e9, run.p50_s * 1e3, efficiency)
+            figures = (run.size, *_numbers(rate, ends), UNITS[run.unit], *others)
+        where = (run.status, run.framework, run.transport, run.mpi, run.system, run.started, run.source)
+        rows.append((Facets.of_run(run), (run.backend, run.kernel, run.nodes, *figures, *where)))
     return PageTable("kernels", rows, **TABLES["kernels"])
 
 
-def _of_kernel(run: Result, efficiency: float) -> tuple[PageCell, ...]:
-    figures: tuple[PageCell, ...] = (None,) * 8
-    if run.completed:
-        rate, half = run.rate / 1e9, run.ci95 / 1e9
-        ends = (None, None) if math.isnan(half) else (rate - half, rate + half)
-        others = (run.bus_bytes_per_s / 1e9, run.p50_s * 1e3, efficiency)
-        figures = (run.size, rate, *ends, UNITS[run.unit], *others)
-    where = (run.status, run.framework, run.transport, run.mpi, run.system, run.started, run.source)
-    return (run.backend, run.kernel, run.nodes, *figures, *where)
-
-
 def fits(groups: Sequence[Explained]) -> PageTable:
-    """How close the scaling model comes to what was measured, for each fitted group and backend."""
+    """The errors of the scaling model, for each fitted group and backend."""
     rows: list[PageRow] = []
     for group in groups:
         fit, key = group.fit, group.fit.group.key
-        pairs = list(zip(fit.errors, informative(fit.group.observations), strict=True))
-        for backend in sorted({run.workload.backend for _, run in pairs}):
-            own = [pair for pair in pairs if pair[1].workload.backend == backend]
-            error, worst = max(own, key=lambda pair: abs(pair[0]))
+        pairs: dict[str, list[tuple[float, str]]] = {}
+        for error, run in zip(fit.errors, informative(fit.group.observations), strict=True):
+            pairs.setdefault(run.workload.backend, []).append((error, run.label))
+        for backend, errors in sorted(pairs.items()):
+            worst = max(errors, key=lambda error: abs(error[0]))
             cells = (
-                *(backend, mean_error([error for error, _ in own]), error, worst.label),
+                *(backend, mean_error([error for error, _ in errors]), *worst),
                 *("yes" if fit.misfit.contradiction else "no", fit.misfit.chi2, fit.misfit.p_value),
-                *(len(own), fit.fitted, key.transport, key.software, key.system),
+                *(len(errors), fit.fitted, key.transport, key.software, key.system),
             )
             rows.append((group.facets._replace(backend=(backend,)), cells))
     about = TABLES["model-fits"]
