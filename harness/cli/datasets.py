@@ -11,6 +11,7 @@ import click
 
 from harness.cli.interrupts import signals_interrupt
 from harness.cli.values import ANY_PATH, AS_JSON, HOSTS, QUIET, SITE
+from harness.core.plain import json_text
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed
@@ -141,7 +142,7 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
     line = CountLine(*(("MB", 1_000_000) if subject.shards else ("images", 1)), enabled=not quiet)
     with _work_on(path, line, reading=True):
         findings = check.check(subject, processes, line.count)
-    click.echo(json.dumps(findings.as_json(), indent=1) if as_json else findings)
+    click.echo(json_text(findings) if as_json else findings)
     if findings.problems:
         raise RunFailed(f"{plural(findings.problems, 'problem')} in {path}")
 
@@ -192,9 +193,8 @@ def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_siz
     speeds = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
     if as_json:
         settings = {"threads": threads, "image_size": image_size, "batch_size": batch_size}
-        pipelines = {name: speeds[name] | {"turns": [turn._asdict() for turn in turns[name]]} for name in turns}
-        document = {"path": str(path), "images": len(images)} | settings | {"pipelines": pipelines}
-        click.echo(json.dumps(document, indent=1))
+        pipelines = {name: speeds[name] | {"turns": turns[name]} for name in turns}
+        click.echo(json_text({"path": str(path), "images": len(images)} | settings | {"pipelines": pipelines}))
         return
     rows = [["pipeline", "img/s", "per core", "per core, lowest – highest", "processor time per image"]]
     for name, speed in speeds.items():

@@ -14,6 +14,11 @@ from harness.core.text import duration
 REFRESH_S = 0.5  # between two lines on a terminal
 LOGGED_S = 60.0  # between two lines in a file or a pipe
 CLEAR_LINE = "\r\x1b[2K"
+OnCount = Callable[[int, int], None]  # is called with how many are done, and of how many
+
+
+def uncounted(done: int, of: int) -> None:
+    """Show nothing: the default of what takes an ``OnCount``."""
 
 
 class ProgressLine:

@@ -68,7 +68,7 @@ def compare(
     image_size: int,
     seconds: float,
     rounds: int,
-    progress: OnTurn = lambda framework, round_: None,
+    progress: OnTurn,
 ) -> dict[str, list[Turn]]:
     """The turns of the pipelines, each of ``seconds``, in ``rounds``. Raises InvalidInput, RunFailed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ def compare(
 
 
 def alternate(
-    commands: Mapping[str, Sequence[str]], seconds: float, rounds: int, progress: OnTurn = lambda name, round_: None
+    commands: Mapping[str, Sequence[str]], seconds: float, rounds: int, progress: OnTurn
 ) -> dict[str, list[Turn]]:
     """The turns of ``read_images`` processes, A B A B …, after one each that does not count. Raises RunFailed."""
     turns: dict[str, list[Turn]] = {name: [] for name in commands}

@@ -3,8 +3,8 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 
+from harness.core.progress import OnCount, uncounted
 from harness.core.text import plural
 from harness.datasets import convert, manifest, pool, sources
 from harness.datasets.convert import Item, Photograph, example, photograph
@@ -56,9 +57,6 @@ class Findings:
         self.problems += len(findings)
         self.listed += findings[: LISTED - len(self.listed)]
 
-    def as_json(self) -> dict[str, object]:
-        return asdict(self) | {"listed": [finding._asdict() for finding in self.listed]}
-
     def __str__(self) -> str:
         unlisted = self.problems - len(self.listed)
         lines = [*map(str, self.listed), *([f"… and {unlisted} more"] if unlisted else [])]
@@ -102,41 +100,36 @@ def subject(path: Path, classes: int | None, decode: bool) -> DataToCheck:
     return DataToCheck(path, {}, source.splits, None, len(source.classes), True, source.left_out)
 
 
-def check(
-    subject: DataToCheck, processes: int, progress: Callable[[int, int], None] = lambda done, of: None
-) -> Findings:
-    """Look at everything with ``processes``. ``progress`` hears how many bytes of shards, or images, are done."""
+def check(subject: DataToCheck, processes: int, progress: OnCount = uncounted) -> Findings:
+    """Look at everything with ``processes``. ``progress`` counts bytes of shards, or images."""
     files = {name: subject.folder / name for name in subject.shards if (subject.folder / name).is_file()}
     findings = Findings(shards=len(files))
-    if subject.shards:
-        findings.add([*_missing(subject)])
-        of = sum(file.stat().st_size for file in files.values())
-        lengths: dict[str, list[int]] = {}
+    findings.add([*_missing(subject)])
+    of = sum(file.stat().st_size for file in files.values()) + sum(map(len, subject.images.values()))
 
-        def finished(shard: tuple[str, list[Damage], list[int]]) -> None:
-            name, wrong, of_records = shard
-            findings.add(wrong, len(of_records))
-            if not wrong:
-                lengths[name] = of_records
+    def count(done: int) -> None:
+        progress(done, of)
 
-        look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
-        tasks = [(name, str(file), subject.shards[name]) for name, file in files.items()]
-        pool.run(look, tasks, processes, finished, lambda done: progress(done, of))
-        for name, split in subject.manifest.splits.items() if subject.manifest else ():
-            names = [shard.name for shard in split.shards]
-            if lengths.keys() >= set(names):
-                findings.add(_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
-    else:
-        of = sum(map(len, subject.images.values()))
-        chunks, count = _chunks(subject), lambda done: progress(done, of)
-        pool.run(look_at_images, chunks, processes, lambda chunk: findings.add(*chunk), count)
+    for damage, images in pool.results(look_at_images, _chunks(subject), processes, count):
+        findings.add(damage, images)
+    lengths: dict[str, list[int]] = {}
+    look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
+    tasks = [(name, str(file), subject.shards[name]) for name, file in files.items()]
+    for name, damage, of_records in pool.results(look, tasks, processes, count):
+        findings.add(damage, len(of_records))
+        if not damage:
+            lengths[name] = of_records
+    for name, split in subject.manifest.splits.items() if subject.manifest else ():
+        names = [shard.name for shard in split.shards]
+        if lengths.keys() >= set(names):
+            findings.add(_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
     findings.listed.sort(key=lambda finding: (finding.file, finding.offset or 0))
     return findings
 
 
 def _missing(subject: DataToCheck) -> Iterator[Damage]:
     """Shards that are not there, and shards that should not be."""
-    if subject.manifest is None and (subject.folder / convert.JOURNAL).exists():
+    if subject.shards and subject.manifest is None and (subject.folder / convert.JOURNAL).exists():
         reason = "is missing: the conversion has not ended; the same `harness data convert` goes on with it"
         yield Damage(manifest.FILE_NAME, None, reason)
     totals: dict[str, set[int]] = {}

@@ -12,7 +12,7 @@ import os
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from harness import __version__
+from harness.core.progress import OnCount, uncounted
 from harness.core.text import plural
 from harness.datasets import manifest, pool, sources
 from harness.datasets.manifest import Class, Manifest, Shard, ShardedSplit, Skipped
@@ -113,16 +114,10 @@ def plan(source: Source, shards: int, validation_shards: int | None, seed: int, 
 # --- converting --------------------------------------------------------------------------------------------------------
 
 
-def convert(
-    plan: Plan,
-    folder: Path,
-    processes: int,
-    skip_bad: bool,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Manifest:
+def convert(plan: Plan, folder: Path, processes: int, skip_bad: bool, progress: OnCount = uncounted) -> Manifest:
     """Write the shards of ``plan`` that are not in ``folder`` yet, then the offsets of records and the manifest.
 
-    ``progress`` hears how many images are done, and of how many. Raises InvalidInput when the folder holds anything but
+    ``progress`` counts images. Raises InvalidInput when the folder holds anything but
     this conversion, or another process works on it; RunFailed when images are bad (unless ``skip_bad``), or cannot be read;
     OSError. Whatever happens, also KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
     """
@@ -137,17 +132,14 @@ def convert(
         complete = [manifest.FILE_NAME, *map(offsets_file, plan.shards)]
         if len(finished) == sum(plan.shards.values()) and all((folder / name).exists() for name in complete):
             return manifest.read(folder)
-
-        def keep(shard: WrittenShard) -> None:
+        task = partial(write, folder, skip_bad)
+        shards = (shard for split in plan.shards for shard in plan.deal(split) if shard[0] not in finished)
+        for shard in pool.results(task, shards, processes, lambda done: progress(before + done, of)):
             if shard.skipped and not skip_bad:
-                bad.extend(shard.skipped)
-                return
-            finished[shard.name] = shard
-            _append(journal, shard.model_dump())
-
-        done_before = frozenset(finished)
-        tasks = (task for split in plan.shards for task in plan.deal(split) if task[0] not in done_before)
-        pool.run(partial(write, folder, skip_bad), tasks, processes, keep, lambda done: progress(before + done, of))
+                bad += shard.skipped
+            else:
+                finished[shard.name] = shard
+                _append(journal, shard.model_dump())
         if bad:
             named = "; ".join(sorted(f"{image.image}: {image.reason}" for image in bad)[:NAMED])
             more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
