@@ -61,8 +61,8 @@ def _check_folder() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """What goes to a stream that whoever called has closed (``>&-``) goes to nobody. Python has none then, and the next
-    file that is opened would take its number.
+    """Replace the streams that the caller has closed (``>&-``). Python has none then, and the next file that is opened
+    would take its number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -168,7 +168,11 @@ class Commands(click.Group):
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands, without loading them."""
-        return [CompletionItem(name, help=what) for name, (_, what) in ALL.items() if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=short_help)
+            for name, (_, short_help) in ALL.items()
+            if name.startswith(incomplete)
+        ]
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for, without loading them."""

@@ -1,4 +1,4 @@
-"""What a backend tells the controller about itself, and how backends are found.
+"""The description of a backend for the controller, and the search for backends.
 
 A backend is a folder with a ``backend.py`` that defines ``BACKEND`` (this module's ``Backend``), and a trainer that runs
 beside the framework (see ``Backend.trainer``). Folders under ``backends`` are found by themselves; other packages announce
@@ -60,7 +60,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What the processes of a completed spec are told: ``details`` are for the trainer (JSON types only).
+    """Settings for the processes of a completed spec: ``details`` are for the trainer (JSON types only).
 
     With ``mpi`` the launcher starts all processes as the ranks of one MPI world, workers first.
     """
@@ -114,16 +114,16 @@ class Backend:
     trains: bool = True
 
     def transports_on(self, device: str) -> tuple[str, ...]:
-        """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
+        """The carriers of gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
         return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """What it has environments for."""
+        """The kinds of device and of MPI that it has environments for."""
         return (*self.devices, *self.compiled_for)
 
     def variant(self, spec: RunSpec) -> Variant:
-        """Which of them a completed ``spec`` takes."""
+        """The one of ``variants`` that a completed ``spec`` takes."""
         return "openmpi" if spec.mpi == "openmpi" and "openmpi" in self.compiled_for else variant_of(spec.device)
 
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
@@ -234,7 +234,7 @@ def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[st
 
 
 def wrong_option(spec: RunSpec) -> str:
-    """What its backend says against an option of ``spec``; "" if that is nothing, or the backend is not known here."""
+    """The complaint of its backend about an option of ``spec``; "" if there is none, or the backend is not known here."""
     try:
         options = backend(spec.backend).options
     except InvalidInput:
@@ -262,19 +262,19 @@ def check_owners(options: Iterable[str], chosen: Collection[str], optional: Coll
 
 
 def contenders(
-    names: Sequence[str], device: str, wanted: Callable[[Backend], object] = lambda backend: backend.trains
+    names: Sequence[str], device: str, condition: Callable[[Backend], object] = lambda backend: backend.trains
 ) -> list[dict[str, str]]:
-    """What ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order, as fields of a spec.
+    """The fields of a spec that ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order.
 
-    ``all`` is every ``wanted`` backend, on each of its frameworks, over each transport there is between ``device``s ("cpu"
-    or "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named twice, and for
-    what does not train on the ``device``.
+    ``all`` is every backend that meets the ``condition``, on each of its frameworks, over each transport there is between
+    ``device``s ("cpu" or "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named
+    twice, and for what does not train on the ``device``.
     """
     if [*names] == [EVERY]:
         return [
             {"backend": each.name, "framework": framework, "transport": transport}
             for each in working()
-            if device in each.devices and wanted(each)
+            if device in each.devices and condition(each)
             for framework in each.frameworks
             for transport in each.transports_on(device)
         ]

@@ -33,7 +33,7 @@ STEADY = "steady_steps"
 
 
 class DeviceStep(Frozen):
-    """What a network was measured to do on a device, alone: img/s at a batch per device, on images of so many pixels a side
+    """The measured speed of a network on a device, alone: img/s at a batch per device, on images of so many pixels a side
     (None: the model's own). ``source`` says who measured it, and how.
     """
 
@@ -52,7 +52,7 @@ class DeviceProfile(Frozen):
 
 
 class Emulation(Frozen):
-    """What a plan says of its emulated device. A step of one device alone takes ``step_s`` seconds, undilated."""
+    """The emulated device of a plan. A step of one device alone takes ``step_s`` seconds, undilated."""
 
     device: str
     step_s: float
@@ -61,7 +61,7 @@ class Emulation(Frozen):
 
 
 class Kept(Frozen):
-    """How well a rank's machine kept up within the window. Times are real ones.
+    """Figures of how well a rank's machine kept up within the window. Times are real ones.
 
     ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
     step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
@@ -98,12 +98,12 @@ def profile(name: str) -> DeviceProfile:
         raise InvalidInput(f"{option}: neither one of {', '.join(known())}, nor a file")
     with making_sense_of(option):
         content = tomllib.loads(file.read_text())
-        own = {key: content.pop(key) for key in ("description", "forward_share") if key in content}
-        return DeviceProfile(**own, steps=TypeAdapter(dict[str, DeviceStep]).validate_python(content))
+        fields = {key: content.pop(key) for key in ("description", "forward_share") if key in content}
+        return DeviceProfile(**fields, steps=TypeAdapter(dict[str, DeviceStep]).validate_python(content))
 
 
 def emulation(spec: RunSpec) -> Emulation | None:
-    """What is emulated in a run of this completed spec. Raises InvalidInput where the device's time is not known."""
+    """The emulation in a run of this completed spec, if any. Raises InvalidInput where the device's time is not known."""
     if not spec.emulated:
         return None
     option, device = f"--device {spec.device}", profile(spec.emulated)
@@ -129,19 +129,19 @@ def emulation(spec: RunSpec) -> Emulation | None:
 
 
 def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -> Mapping[str, tuple[bool, str]]:
-    """Whether the machines kept up with what was emulated, by name of the check: passed, and the figures.
+    """Judge whether the machines kept up with the emulation, by name of the check: passed, and the figures.
 
     ``windows_s`` are the ranks' windows in real seconds.
     """
 
     def most(of_slice: Callable[[float], float]) -> float:
         """The mean over the window of the rank where it is largest; all, where nobody has looked."""
-        return max(fmean(map(of_slice, one.busy)) if one.busy else 1.0 for one in kept)
+        return max(fmean(map(of_slice, rank.busy)) if rank.busy else 1.0 for rank in kept)
 
     busy, bursts = most(float), most(lambda share: share > 0.98)
-    late = max(one.late_sum_s / window for one, window in zip(kept, windows_s, strict=True))
-    p99_s = max(one.late_p99_s for one in kept) / dilation
-    resent = sum(one.resent for one in kept) / max(1, sum(one.sent for one in kept))
+    late = max(rank.late_sum_s / window for rank, window in zip(kept, windows_s, strict=True))
+    p99_s = max(rank.late_p99_s for rank in kept) / dilation
+    resent = sum(rank.resent for rank in kept) / max(1, sum(rank.sent for rank in kept))
     return {
         MACHINE: (
             busy <= MOST_BUSY and bursts <= MOST_BURSTS,
@@ -161,7 +161,7 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
 
 
 def remedy(failed: Collection[str]) -> list[str]:
-    """What to do when checks of these names have failed, a clause each."""
+    """Advice when checks of these names have failed, a clause each."""
     late = ["take a larger --dilation, with links slower by as much"] if set(KEPT_UP) & set(failed) else []
     return late + ["give more --steps"] * (STEADY in failed)
 

@@ -1,4 +1,4 @@
-"""Which parameter server holds which part of which tensor, and what a step's exchange of gradients consists of.
+"""The placement of tensors on parameter servers, and the parts of a step's exchange of gradients.
 
 There are two mechanisms of exchange, and a backend's ``exchange`` says which one is its own, with the real placement and
 the real buffers. Pure data and functions; ``harness.prediction`` turns it into time.

@@ -27,7 +27,7 @@ UNREPORTED = "its workers report no losses"
 
 
 class LossGroup(Frozen):
-    """What the ``repeats`` with these numbers have in common bit for bit.
+    """The outcome that the ``repeats`` with these numbers have in common bit for bit.
 
     ``losses`` are those of the first steps, means over all ranks. ``bits`` is a digest (128 bits of SHA-256, hexadecimal)
     of the losses of all steps and ranks, and of the parameters after the last step.
@@ -50,17 +50,17 @@ class Fingerprint(Frozen):
 
     @property
     def usual(self) -> LossGroup:
-        """What came of the most repeats, of the first one if all differ."""
+        """The outcome of the most repeats, of the first one if all differ."""
         return self.outcomes[0]
 
     @property
     def exact(self) -> bool:
-        """Whether several repeats, and more than half of them, are the same bit for bit: then nothing is left to chance."""
+        """True if several repeats, and more than half of them, are the same bit for bit: then nothing is left to chance."""
         return 1 < len(self.usual.repeats) > sum(len(other.repeats) for other in self.outcomes[1:])
 
 
 class Parting(NamedTuple):
-    """Where two outcomes part: the ``step`` since the start (the first is 1), and the loss of either there.
+    """The place where two outcomes part: the ``step`` since the start (the first is 1), and the loss of either there.
 
     ``step`` is 0 where the losses of the first steps are the same, and those of later ones, or of single ranks, or the
     parameters are not. With ``beyond`` it is more than rounding explains.
@@ -73,7 +73,7 @@ class Parting(NamedTuple):
 
 
 def allowed(precision: str, device: str) -> float:
-    """By how much losses on the same software may differ, relative, on a ``device`` such as "cpu" or "cuda"."""
+    """The relative difference that losses on the same software may have on a ``device`` such as "cpu" or "cuda"."""
     return FP32_ON_CPUS if (precision, device) == ("fp32", "cpu") else TOLERANCES[precision]
 
 
@@ -92,7 +92,7 @@ def taken(repeats: Sequence[tuple[Sequence[Sequence[float]], str]]) -> Fingerpri
 
 
 def parting(old: Fingerprint, new: Fingerprint, at_most: float) -> Parting | None:
-    """Where two runs on the same software part; None if they do not. ``at_most`` is what is ``allowed``.
+    """The place where two runs on the same software part; None if they do not. ``at_most`` is what is ``allowed``.
 
     Every repeat of one has to differ from every repeat of the other, and by more than repeats of one run do.
     """
@@ -101,19 +101,19 @@ def parting(old: Fingerprint, new: Fingerprint, at_most: float) -> Parting | Non
     return _apart(old.outcomes, new.outcomes, at_most)
 
 
-def odd_repeats(found: Fingerprint, at_most: float) -> Iterator[tuple[LossGroup, Parting]]:
+def odd_repeats(fingerprint: Fingerprint, at_most: float) -> Iterator[tuple[LossGroup, Parting]]:
     """The outcomes of a run that part from its usual one: by more than ``at_most``, and by a bit if it is ``exact``."""
-    for other in found.outcomes[1:]:
-        apart = _apart([found.usual], [other], at_most)
-        if apart is None and found.exact:
-            apart = _other_bits(found.usual, other, same_steps=True)
+    for other in fingerprint.outcomes[1:]:
+        apart = _apart([fingerprint.usual], [other], at_most)
+        if apart is None and fingerprint.exact:
+            apart = _other_bits(fingerprint.usual, other, same_steps=True)
         if apart:
             yield other, apart
 
 
-def spread(found: Fingerprint) -> float:
-    """By how much the losses of a run's repeats differ at most, relative."""
-    return max(map(_spread, zip(*(outcome.losses for outcome in found.outcomes), strict=False)), default=0.0)
+def spread(fingerprint: Fingerprint) -> float:
+    """The largest relative difference between the losses of a run's repeats."""
+    return max(map(_spread, zip(*(outcome.losses for outcome in fingerprint.outcomes), strict=False)), default=0.0)
 
 
 def _apart(old: Sequence[LossGroup], new: Sequence[LossGroup], at_most: float) -> Parting | None:
@@ -132,7 +132,7 @@ def _apart(old: Sequence[LossGroup], new: Sequence[LossGroup], at_most: float) -
 
 
 def _other_bits(old: LossGroup, new: LossGroup, same_steps: bool) -> Parting | None:
-    """Where two outcomes that rounding may set apart are not the same bit for bit."""
+    """The place where two outcomes that rounding may set apart differ in their bits; None if they do not."""
     for step, (here, there) in enumerate(zip(old.losses, new.losses, strict=False), start=1):
         if here != there:
             return Parting(step, here, there, beyond=False)
@@ -145,6 +145,6 @@ def _spread(losses: Sequence[float]) -> float:
     return _difference(min(losses), max(losses))
 
 
-def _difference(one: float, other: float) -> float:
-    """Relative to the larger one."""
-    return 0.0 if one == other else abs(one - other) / max(abs(one), abs(other))
+def _difference(first: float, second: float) -> float:
+    """The difference relative to the larger number."""
+    return 0.0 if first == second else abs(first - second) / max(abs(first), abs(second))

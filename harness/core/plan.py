@@ -104,10 +104,10 @@ class LaunchPlan:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """What ``as_dict`` gave. Raises InvalidInput for the plan of another version of harness."""
+        """The plan that ``as_dict`` was called on. Raises InvalidInput for the plan of another version of harness."""
         if fields.get("schema") != SCHEMA:
             raise InvalidInput(f"plan.json has the schema {fields.get('schema')}; this harness reads {SCHEMA}")
-        processes = tuple(Process(**one | {"argv": tuple(one["argv"])}) for one in fields["processes"])
+        processes = tuple(Process(**process | {"argv": tuple(process["argv"])}) for process in fields["processes"])
         return cls(**{**fields, "processes": processes})
 
     @property
@@ -234,8 +234,8 @@ def launch_plan(
     def seated(index: int, seat: Seat) -> Process:
         node = allocation.nodes[seat.node]
         # A worker sees the GPUs that it drives. Parameter servers and CPU runs see none.
-        own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
-        visible = own if spec.device == "cuda" and seat.role == "worker" else ()
+        gpus = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
+        visible = gpus if spec.device == "cuda" and seat.role == "worker" else ()
         if len(visible) > 1 and any(name.startswith(MIG) for name in visible):
             raise InvalidInput(
                 f"--devices-per-node {spec.devices_per_node}: a worker of {backend.name} drives all GPUs of its node, "

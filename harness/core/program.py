@@ -22,7 +22,7 @@ def program_of(spec: RunSpec) -> Program:
 
 
 def backend_of(spec: RunSpec) -> Backend:
-    """What plans a run of ``spec``. Raises InvalidInput for a backend that does not exist."""
+    """The backend that plans a run of ``spec``. Raises InvalidInput for a backend that does not exist."""
     return LAUNCHED if spec.program else backend(spec.backend)
 
 

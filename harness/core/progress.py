@@ -31,7 +31,7 @@ class ProgressLine:
         self._written_at = time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time for a new text. If it is, the next one is due some time later."""
+        """Tell whether it is time for a new text. If it is, the next one is due some time later."""
         now = time.monotonic()
         if not self._enabled or now - self._written_at < self._every_s:
             return False
@@ -70,7 +70,7 @@ class ProgressLine:
 
 
 class CountLine(ProgressLine):
-    """How many of a known number are done, how fast, and when all will be. ``per`` of them are one of a ``unit``."""
+    """Counts how many of a known number are done, how fast, and when all will be. ``per`` of them are one of a ``unit``."""
 
     def __init__(self, unit: str, per: int = 1, enabled: bool = True) -> None:
         super().__init__(enabled)

@@ -81,7 +81,7 @@ class Accuracy(Frozen):
 
 
 class Training(Frozen):
-    """How to train to an accuracy: SGD with momentum, linear scaling of the learning rate and a gradual warm-up.
+    """The way to train to an accuracy: SGD with momentum, linear scaling of the learning rate and a gradual warm-up.
 
     The schedule is that of Goyal et al. 2017 (arXiv:1706.02677). The rate is the spec's ``learning_rate`` ×
     global batch / ``reference_batch``: it rises to that linearly over the first epochs and is multiplied by ``decay`` at
@@ -170,7 +170,7 @@ class Program(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _of_a_known_log(cls, value: object) -> object:
-        """With what is known of the ``log``, where nothing else is given. A record has its pattern."""
+        """Add the known fields of the ``log``, where no others are given. A record has its pattern."""
         from harness.core import known_logs
 
         if not isinstance(value, dict) or value.get("log") is None or value.get("pattern") is not None:
@@ -222,7 +222,7 @@ UNUSED_BY_KERNELS = (*OF_TRAINING, "precision", "dilation", "bytes_scale")  # op
 
 
 class RunSpec(Frozen):
-    """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
+    """A measurement to make. ``None`` means "the usual"; ``plan.complete`` replaces it: a record holds no ``None``.
     Without a choice of the MPI library there is no field of it: only a process that has loaded one knows which it is.
 
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
@@ -340,7 +340,7 @@ class RunSpec(Frozen):
 
     @property
     def carrier(self) -> str:
-        """What was chosen to carry the gradients: ``gloo``, ``mpi``, or ``mpi:intel``."""
+        """The chosen carrier of the gradients: ``gloo``, ``mpi``, or ``mpi:intel``."""
         return ":".join(filter(None, (self.transport, self.mpi)))
 
     @property

@@ -1,4 +1,4 @@
-"""How fast each framework's input pipeline is by itself: images per second, and per second of processor time.
+"""The speed of each framework's input pipeline by itself: images per second, and per second of processor time.
 
 Every pipeline runs in an environment of its framework, in processes that read for some seconds when told to and rest
 otherwise. They take turns, so that a machine whose speed drifts treats all alike.
@@ -28,7 +28,7 @@ OnTurn = Callable[[str, int], None]
 
 
 class Turn(NamedTuple):
-    """What a pipeline did in its turn. ``processor_s`` is the time of all its processes on all cores."""
+    """The work of a pipeline in its turn. ``processor_s`` is the time of all its processes on all cores."""
 
     images: int
     wall_s: float
@@ -55,7 +55,7 @@ def interpreter(framework: str) -> Path:
 
 
 def command(framework: str, index_file: Path, decoders: int, batch_size: int, image_size: int) -> list[str]:
-    """How to start one of our pipelines. Raises InvalidInput when its environment is not built."""
+    """The command that starts one of our pipelines. Raises InvalidInput when its environment is not built."""
     arguments = {"index": str(index_file), "decoders": decoders, "batch_size": batch_size, "image_size": image_size}
     return [str(interpreter(framework)), str(READ_IMAGES), framework, json.dumps(arguments)]
 

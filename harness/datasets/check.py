@@ -1,4 +1,7 @@
-"""Is a data set whole: shards of TFRecord files, from here or elsewhere, or folders of images? One cause is one finding."""
+"""Search for damage in a data set: TFRecord shards, from here or elsewhere, or folders of images.
+
+One cause is one finding.
+"""
 
 import hashlib
 import os
@@ -44,7 +47,7 @@ class Damage(NamedTuple):
 
 @dataclass
 class Findings:
-    """What was looked at, and what is wrong with it: how many problems, and the first of them."""
+    """Numbers of what was looked at and of problems, and the first of these."""
 
     images: int = 0
     shards: int = 0
@@ -66,7 +69,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class DataToCheck:
-    """What is to be checked: shards by name, with what the manifest says of each (None without one); or images."""
+    """A data set to check: shards by name, with their entries in the manifest (None without one); or images."""
 
     folder: Path
     shards: Mapping[str, manifest.Shard | None]
@@ -78,7 +81,7 @@ class DataToCheck:
 
 
 def subject(path: Path, classes: int | None, decode: bool) -> DataToCheck:
-    """What there is to check at ``path``. Raises DataError when it is no data set, OSError."""
+    """The data set to check at ``path``. Raises DataError when it is no data set, OSError."""
     if not path.is_dir():
         raise DataError(f"{path} is not a folder of shards or of images")
     known = manifest.read(path) if (path / manifest.FILE_NAME).exists() else None
@@ -151,7 +154,7 @@ def _missing(subject: DataToCheck) -> Iterator[Damage]:
 
 
 def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Damage]:
-    """What is wrong with the file that says where records are."""
+    """The problems of the file with the places of records."""
     counts = np.array([len(of_shard) for of_shard in lengths])
     records = np.array([length for of_shard in lengths for length in of_shard], np.int64)
     expected = ShardIndex("", [], counts, records).places
@@ -203,7 +206,7 @@ def look_at_shard(
 
 
 def _wrong_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bool, decode: bool) -> str | None:
-    """What is wrong with an example. One of ours must have all of our keys."""
+    """The problem of an example, if it has one. One of ours must have all of our keys."""
     wanted = OURS if ours else {key: OURS[key] for key in NEEDED}
     if lacks := [key for key in wanted if key not in features]:
         return f"the example lacks {', '.join(lacks)}"
@@ -236,7 +239,7 @@ def _chunks(subject: DataToCheck) -> Iterator[list[tuple[str, Extent]]]:
 
 
 def look_at_images(chunk: list[tuple[str, Extent]]) -> tuple[list[Damage], int]:
-    """What is wrong with images, all of which are decoded, and how many they are. In a pool; ``advance`` counts images."""
+    """The problems of images, all of which are decoded, and the number of images. In a pool; ``advance`` counts images."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     findings = []
     for name, extent in chunk:

@@ -68,7 +68,7 @@ class WrittenShard(Shard):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to convert and how. ``shards`` is the number of them by split, ``texts`` what classes are called for people."""
+    """The conversion of a source. ``shards`` is their number by split, ``texts`` has the names of classes for people."""
 
     source: Source
     shards: Mapping[str, int]
@@ -76,7 +76,7 @@ class Plan:
     texts: Mapping[str, str]
 
     def header(self) -> dict[str, object]:
-        """What a conversion must have been begun with to be gone on with, each under the name of what decides it."""
+        """The choices that must be the same for a conversion to be resumed, each under the name of its option."""
         return {
             "the source's images": self.source.digest(),
             "--shards and --validation-shards": dict(self.shards),
@@ -101,14 +101,14 @@ class Plan:
 
 
 def plan(source: Source, shards: int, validation_shards: int | None, seed: int, texts: Mapping[str, str]) -> Plan:
-    """How to convert ``source``. Raises DataError when a shard would be empty."""
+    """The plan to convert ``source``. Raises DataError when a shard would be empty."""
     # The proportion of the TensorFlow world's 1024 to 128.
-    wanted = {"train": shards, "validation": max(1, shards // 8) if validation_shards is None else validation_shards}
+    counts = {"train": shards, "validation": max(1, shards // 8) if validation_shards is None else validation_shards}
     for split, images in source.splits.items():
-        if len(images) < wanted[split]:
+        if len(images) < counts[split]:
             option = "--shards" if split == "train" else "--validation-shards"
-            raise DataError(f"{option} {wanted[split]}: there are only {len(images)} images in {split}")
-    return Plan(source, {split: wanted[split] for split in source.splits}, seed, texts)
+            raise DataError(f"{option} {counts[split]}: there are only {len(images)} images in {split}")
+    return Plan(source, {split: counts[split] for split in source.splits}, seed, texts)
 
 
 # --- converting --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where the images of a conversion come from: ImageNet's folders, or its tar files, which are not unpacked."""
+"""The sources of a conversion: ImageNet's folders, or its tar files, which are not unpacked."""
 
 import hashlib
 import os
@@ -59,7 +59,7 @@ def read(extent: Extent) -> bytes:
 
 @dataclass(frozen=True)
 class Source:
-    """What to convert: ``path`` as given, the classes' names in the order of their labels, the images by split.
+    """Images to convert: ``path`` as given, the classes' names in the order of their labels, the images by split.
 
     ``left_out`` says which images are not among them, and why.
     """
@@ -87,8 +87,8 @@ def find(path: Path, validation_labels: Path | None, processes: int, progress: O
     the classes of the training tar that are listed. Raises DataError.
     """
     training_tar, validation_tar = path / TRAIN_TAR, path / VALIDATION_TAR
-    there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
-    flat = next((folder for folder in there if _is_flat(folder)), None)
+    folders = [path / name for name in index.VALIDATION if (path / name).is_dir()]
+    flat = next((folder for folder in folders if _is_flat(folder)), None)
     if validation_labels and not validation_tar.is_file() and not flat:
         raise DataError(
             f"--validation-labels is for {VALIDATION_TAR} or a folder val/ without classes, and {path} has neither"
@@ -101,16 +101,18 @@ def find(path: Path, validation_labels: Path | None, processes: int, progress: O
         if validation_tar.is_file():
             splits[VALIDATION] = _validation(validation_tar, validation_labels, classes)
         elif (path / TRAIN).is_dir() or training_tar.is_file():  # a folder of classes alone has no other images
-            if len(there) > 1:
-                raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
+            if len(folders) > 1:
+                raise DataError(
+                    f"{folders[0]} and {folders[1]} are both there; only one can hold the validation images"
+                )
             above = (each / KAGGLE for each in (path.resolve(), *path.resolve().parents))
             labels = validation_labels or next(filter(Path.exists, above), None)
             if flat and labels:
                 splits[VALIDATION] = _flat(flat, labels, classes)
             elif flat:
                 left_out = f"{flat} has no folders of classes: give --validation-labels FILE with one class per line"
-            elif there:
-                splits[VALIDATION] = index.labelled_as(training, _folder(there[0], every=False))
+            elif folders:
+                splits[VALIDATION] = index.labelled_as(training, _folder(folders[0], every=False))
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"a tar file in {path} is damaged or cut short: {error}") from None
     except OSError as error:
@@ -126,7 +128,7 @@ def _folder(path: Path, every: bool = True) -> ImageIndex:
 
 
 def _is_flat(folder: Path) -> bool:
-    """Whether a folder holds images, and none for classes."""
+    """Tell whether a folder holds images, and no folders of classes."""
     return not index.names_in(folder, folders=True) and bool(index.names_in(folder, folders=False))
 
 
@@ -245,7 +247,7 @@ def _images(path: str, offset: int = 0, end: int | None = None) -> Iterator[Memb
 
 
 def class_texts(file: Path, classes: Sequence[str]) -> dict[str, str]:
-    """What each class is called for people, from lines ``class<TAB>text``. Raises DataError when one is missing."""
+    """The name of each class for people, from lines ``class<TAB>text``. Raises DataError when one is missing."""
     texts: dict[str, str] = {}
     for number, line in enumerate(lines_of(file), 1):
         name, tab, text = line.partition("\t")

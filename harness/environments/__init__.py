@@ -36,7 +36,7 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """What a backend needs beside it.
+    """The requirements of a backend.
 
     ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one, if there is any,
     names the environment. ``python`` is a minor version such as "3.9", by default the controller's Python. ``post_build``
@@ -62,7 +62,7 @@ class EnvironmentProblem(InvalidInput):
 
 
 def cache_folder() -> Path:
-    """What can be made again: ``$HARNESS_CACHE``, else ``$XDG_CACHE_HOME/harness``, else ``~/.cache/harness``."""
+    """The folder of caches: ``$HARNESS_CACHE``, else ``$XDG_CACHE_HOME/harness``, else ``~/.cache/harness``."""
     if chosen := os.environ.get("HARNESS_CACHE"):
         return at_home(chosen).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harness"
@@ -80,7 +80,7 @@ def python(spec: EnvironmentSpec) -> Path:
 
 
 def status(spec: EnvironmentSpec) -> Literal["ready", "missing", "partial", "broken"]:
-    """Whether the environment can be used, from its files alone (milliseconds; ``check`` imports).
+    """Tell whether the environment can be used, from its files alone (milliseconds; ``check`` imports).
 
     "partial" is being built or was left by a build that died; "broken" was complete, but its Python is gone.
     """
@@ -98,9 +98,9 @@ def require(spec: EnvironmentSpec) -> Path:
     state = status(spec)
     if state == "ready":
         return python(spec)
-    what = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
-    whose = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
-    raise EnvironmentProblem(f"the environment of {whose} {what}: run `{build_command(spec)}`")
+    problem = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
+    owner = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
+    raise EnvironmentProblem(f"the environment of {owner} {problem}: run `{build_command(spec)}`")
 
 
 def require_all(specs: Iterable[EnvironmentSpec]) -> None:

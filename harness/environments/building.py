@@ -42,8 +42,8 @@ def build(spec: EnvironmentSpec, progress: OnLine) -> Path:
         raise EnvironmentProblem(
             f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module or install it"
         )
-    own = BasePython(Path(sys.executable), platform.python_version())
-    base = find_python(spec.python) if spec.python else own
+    own_python = BasePython(Path(sys.executable), platform.python_version())
+    base = find_python(spec.python) if spec.python else own_python
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with lock(folder, progress) as descriptor:
@@ -90,8 +90,8 @@ def _fill(
     def run(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
         tail = _stream(argv, environ | dict(env or {}), log, descriptor, progress)
         if tail is not None:
-            what = f"{folder.name} (Python {base.version}): {reason(tail, base.version)} (log: {log.name})"
-            raise RunFailed("\n    ".join([what, *last_words(tail)]))
+            failure = f"{folder.name} (Python {base.version}): {reason(tail, base.version)} (log: {log.name})"
+            raise RunFailed("\n    ".join([failure, *last_words(tail)]))
 
     progress(f"creating {folder.name} with Python {base.version}")
     run(base.python, "-m", "venv", folder)
@@ -174,7 +174,7 @@ for module in sys.argv[1:]:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What an environment's own Python says about it."""
+    """The report of an environment's Python on itself."""
 
     python: Path
     python_version: str
@@ -219,7 +219,7 @@ def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
 
 
 def matches(installed: str | None, pinned: str) -> bool:
-    """Whether a version meets a pin; as in PEP 440, ``2.13.0+cpu`` meets ``2.13.0``."""
+    """Tell whether a version meets a pin; as in PEP 440, ``2.13.0+cpu`` meets ``2.13.0``."""
     return installed is not None and (installed == pinned or installed.partition("+")[0] == pinned)
 
 
