@@ -183,13 +183,10 @@ def look_at_shard(
                 lengths.append(length)
                 try:
                     data = tfrecord.read(file.fileno(), path, offset, length, google_crc32c.value)
-                    wrong = _wrong_example(tfrecord.parse(data), classes, ours, decode)
-                except tfrecord.BadShard as bad:
-                    wrong = bad.reason
+                    _check_example(tfrecord.parse(data), classes, ours, decode)
                 except ValueError as error:
-                    wrong = str(error)
-                if wrong:
-                    findings.append(Damage(name, offset - tfrecord.HEADER.size, wrong))
+                    reason = error.reason if isinstance(error, tfrecord.BadShard) else str(error)
+                    findings.append(Damage(name, offset - tfrecord.HEADER.size, reason))
             if not lengths and not ours:
                 findings.append(Damage(name, None, "holds no record"))
             if known and not findings:  # whether a file whose records are sound is the one that was written
@@ -205,23 +202,24 @@ def look_at_shard(
     return name, findings, lengths
 
 
-def _wrong_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bool, decode: bool) -> str | None:
-    """The problem of an example, if it has one. One of ours must have all of our keys."""
-    wanted = OURS if ours else {key: OURS[key] for key in NEEDED}
-    if lacks := [key for key in wanted if key not in features]:
-        return f"the example lacks {', '.join(lacks)}"
-    for key, values in wanted.items():
+def _check_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bool, decode: bool) -> None:
+    """Raise ValueError with the problem of an example, if it has one. One of ours must have all of our keys."""
+    required = OURS if ours else {key: OURS[key] for key in NEEDED}
+    if lacks := [key for key in required if key not in features]:
+        raise ValueError(f"the example lacks {', '.join(lacks)}")
+    for key, values in required.items():
         if [*map(type, features[key])] != [*map(type, values)]:
             right = f"one value of type {type(values[0]).__name__}" if values else "empty"
-            return f"the example's {key} is not {right}"
+            raise ValueError(f"the example's {key} is not {right}")
     (label,), (contents,) = features["image/class/label"], features["image/encoded"]
     if not 1 <= label <= classes:
-        return f"the label is {label}, not one of 1 to {classes}"
+        raise ValueError(f"the label is {label}, not one of 1 to {classes}")
     if not contents.startswith((JPEG, PNG)):
-        return "the image is neither JPEG nor PNG"
+        raise ValueError("the image is neither JPEG nor PNG")
     if contents.startswith(JPEG) and END not in contents[-PADDING:]:
-        return "the image is truncated: it has no end marker"
-    return _undecodable(contents) if decode else None
+        raise ValueError("the image is truncated: it has no end marker")
+    if decode:
+        _decode(contents)
 
 
 # --- images ------------------------------------------------------------------------------------------------------------
@@ -245,17 +243,15 @@ def look_at_images(chunk: list[tuple[str, Extent]]) -> tuple[list[Damage], int]:
     for name, extent in chunk:
         pool.advance(1)
         try:
-            wrong = _undecodable(sources.read(extent))
-        except OSError as error:
-            wrong = f"cannot be read: {error.strerror}"
-        if wrong:
-            findings.append(Damage(sources.shown(name), None, wrong))
+            _decode(sources.read(extent))
+        except (OSError, ValueError) as error:
+            reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+            findings.append(Damage(sources.shown(name), None, reason))
     return findings, len(chunk)
 
 
-def _undecodable(contents: bytes) -> str | None:
+def _decode(contents: bytes) -> None:
     try:
         photograph(contents)
     except ValueError as error:
-        return f"the image cannot be decoded: {error}"
-    return None
+        raise ValueError(f"the image cannot be decoded: {error}") from None
