@@ -45,29 +45,23 @@ Family = Literal["parameter_servers", "toolkit", "collectives"]
 
 @dataclass(frozen=True)
 class Seat:
-    """One process of a run, before it has a host: its role, its rank within the role, and the node it sits on.
-
-    A worker drives ``devices`` devices, of which ``local_rank`` numbers the first one on the node.
-    """
+    """One process of a run, before it has a host."""
 
     role: Role
-    rank: int
+    rank: int  # within the role
     node: int
-    local_rank: int = 0
-    devices: int = 1
+    local_rank: int = 0  # the number of a worker's first device on its node
+    devices: int = 1  # that a worker drives
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Settings for the processes of a completed spec: ``details`` are for the trainer (JSON types only).
+    """Settings for the processes of a completed spec."""
 
-    With ``mpi`` the launcher starts all processes as the ranks of one MPI world, workers first.
-    """
-
-    mpi: bool = False
+    mpi: bool = False  # start all processes as the ranks of one MPI world, workers first
     env: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)  # for the trainer: JSON types only
 
 
 def data_formats(framework: str, device: str) -> tuple[str, ...]:
@@ -81,14 +75,7 @@ def data_formats(framework: str, device: str) -> tuple[str, ...]:
 class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
 
-    The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where
-    they differ from those between CPUs, ``brought`` what else an environment that users bring may have. ``environment``
-    gives what a framework needs on a kind of device. ``family`` says on which side of a comparison the backend stands.
-    ``exchange`` says what a step moves, for the scaling model; without it nothing is predicted. ``devices`` are those
-    that it trains on, ``compiled_for`` what else its environments differ by. ``seats`` depends on what was asked for
-    alone (nodes, devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by
-    default an MPI world. ``kernels`` are those that its ``fabric`` has the operations for; without ``trains`` there is
-    nothing else. ``data_formats`` are those of a framework on a device.
+    The first of ``frameworks`` and of the transports is the default.
     """
 
     name: str
@@ -98,20 +85,21 @@ class Backend:
     folder: Path
     transports: tuple[str, ...]
     precisions: tuple[str, ...]
-    environment: Callable[[str, Variant], EnvironmentSpec]
+    environment: Callable[[str, Variant], EnvironmentSpec]  # of a framework on a kind of device
+    # Seats depend on the nodes, devices per node and options of a request alone, the arrangement on the completed spec.
     seats: Callable[[RunSpec], tuple[Seat, ...]] = lambda spec: workers_and_servers(spec, spec.devices_per_node)
     arrange: Callable[[RunSpec], Arrangement] = lambda spec: Arrangement(mpi=spec.transport == "mpi")
-    devices: tuple[Variant, ...] = ("cpu", "cuda")
-    compiled_for: tuple[Variant, ...] = ()
-    cuda_transports: tuple[str, ...] = ()
-    brought: tuple[str, ...] = ()
-    data_formats: Callable[[str, str], tuple[str, ...]] = data_formats
+    devices: tuple[Variant, ...] = ("cpu", "cuda")  # that it trains on
+    compiled_for: tuple[Variant, ...] = ()  # other variants of its environments
+    cuda_transports: tuple[str, ...] = ()  # between GPUs, where they differ from those between CPUs
+    brought: tuple[str, ...] = ()  # other transports, which an environment that users bring may have
+    data_formats: Callable[[str, str], tuple[str, ...]] = data_formats  # of a framework on a device
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
-    exchange: Callable[[RunSpec], Exchange] | None = None
-    kernels: tuple[str, ...] = ()
-    trains: bool = True
+    exchange: Callable[[RunSpec], Exchange] | None = None  # of a step, for predictions; without it there are none
+    kernels: tuple[str, ...] = ()  # for which its ``fabric`` has the operations
+    trains: bool = True  # if not, it has kernels only
 
     def transports_on(self, device: str) -> tuple[str, ...]:
         """The carriers of gradients between ``cpu`` or ``cuda`` devices; the first is the default."""

@@ -33,55 +33,44 @@ STEADY = "steady_steps"
 
 
 class DeviceStep(Frozen):
-    """The measured speed of a network on a device, alone: img/s at a batch per device, on images of so many pixels a side
-    (None: the model's own). ``source`` says who measured it, and how.
-    """
+    """The measured speed of a network on a device, alone."""
 
     img_per_s: float = Field(gt=0)
-    batch_size: int = Field(ge=1)
-    image_size: int | None = None
-    source: str = Field(min_length=1)
+    batch_size: int = Field(ge=1)  # per device
+    image_size: int | None = None  # pixels a side; None: the model's own
+    source: str = Field(min_length=1)  # who measured it, and how
 
 
 class DeviceProfile(Frozen):
-    """A device: which share of a step its forward pass takes, and what it does with each model, by name."""
+    """A device, with its steps by the name of the model."""
 
     description: str
-    forward_share: float = Field(gt=0, lt=1)
+    forward_share: float = Field(gt=0, lt=1)  # of a step, which its forward pass takes
     steps: dict[str, DeviceStep]
 
 
 class Emulation(Frozen):
-    """The emulated device of a plan. A step of one device alone takes ``step_s`` seconds, undilated."""
+    """The emulated device of a plan."""
 
     device: str
-    step_s: float
+    step_s: float  # of one device alone, undilated
     forward_share: float
     source: str
 
 
 class Kept(Frozen):
-    """Figures of how well a rank's machine kept up within the window. Times are real ones.
+    """Figures of how well a rank's machine kept up within the window. Times are real ones."""
 
-    ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
-    step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
-    ``stalled_s`` is how long the devices waited for parameters and images, and ``stalls_s`` how long the first of them did
-    before each layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
-    ``computed_s`` is how long they computed in all, delays included.
-    ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell. ``forked``: the
-    process shares its framework's memory with those of the same run.
-    """
-
-    busy: list[float]
-    late_sum_s: float
-    late_p99_s: float
-    stalled_s: float
-    computed_s: float
-    stalls_s: tuple[float, ...] = ()
-    sent: int
-    resent: int
-    link_bytes_per_s: float | None
-    forked: bool = False
+    busy: list[float]  # share of all cores' time not idle, the hypervisor's included, by slice of a twentieth of a step
+    late_sum_s: float  # the sum of the delays between a deadline of the device and waking up for it
+    late_p99_s: float  # their 99th percentile
+    stalled_s: float  # the time that the devices waited for parameters and images
+    computed_s: float  # the time that they computed in all, delays included
+    stalls_s: tuple[float, ...] = ()  # the waits of the first device before each layer of the forward pass, in order
+    sent: int  # TCP segments
+    resent: int  # of these
+    link_bytes_per_s: float | None  # the limit of the rank's interface; None if there is none, or nobody can tell
+    forked: bool = False  # the process shares its framework's memory with those of the same run
 
 
 def known() -> list[str]:

@@ -27,26 +27,19 @@ UNREPORTED = "its workers report no losses"
 
 
 class LossGroup(Frozen):
-    """The outcome that the ``repeats`` with these numbers have in common bit for bit.
-
-    ``losses`` are those of the first steps, means over all ranks. ``bits`` is a digest (128 bits of SHA-256, hexadecimal)
-    of the losses of all steps and ranks, and of the parameters after the last step.
-    """
+    """The outcome that the ``repeats`` with these numbers have in common bit for bit."""
 
     repeats: tuple[int, ...]
-    losses: tuple[float, ...]
-    bits: str
+    losses: tuple[float, ...]  # of the first steps, means over all ranks
+    bits: str  # 128 bits of SHA-256, hexadecimal: of all steps' and ranks' losses, and the last step's parameters
 
 
 class Fingerprint(Frozen):
-    """The outcomes of a run's repeats, that of the most repeats first; or why there are none.
+    """The outcomes of a run's repeats, that of the most repeats first."""
 
-    ``steps`` is how many the bits are of, warm-up included.
-    """
-
-    steps: int = 0
+    steps: int = 0  # that the bits are of, warm-up included
     outcomes: tuple[LossGroup, ...] = ()
-    note: str = ""
+    note: str = ""  # why there are no outcomes
 
     @property
     def usual(self) -> LossGroup:
@@ -60,16 +53,12 @@ class Fingerprint(Frozen):
 
 
 class Parting(NamedTuple):
-    """The place where two outcomes part: the ``step`` since the start (the first is 1), and the loss of either there.
+    """The place where two outcomes part, and the loss of either there."""
 
-    ``step`` is 0 where the losses of the first steps are the same, and those of later ones, or of single ranks, or the
-    parameters are not. With ``beyond`` it is more than rounding explains.
-    """
-
-    step: int
+    step: int  # from 1; 0 if the first steps have the same losses, but later ones, single ranks or parameters differ
     old: float
     new: float
-    beyond: bool
+    beyond: bool  # by more than rounding explains
 
 
 def allowed(precision: str, device: str) -> float:

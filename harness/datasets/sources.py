@@ -59,15 +59,12 @@ def read(extent: Extent) -> bytes:
 
 @dataclass(frozen=True)
 class Source:
-    """Images to convert: ``path`` as given, the classes' names in the order of their labels, the images by split.
+    """Images to convert, by split."""
 
-    ``left_out`` says which images are not among them, and why.
-    """
-
-    path: str
-    classes: Sequence[str]
+    path: str  # as given
+    classes: Sequence[str]  # names in the order of their labels
     splits: Mapping[str, ImageIndex]
-    left_out: str = ""
+    left_out: str = ""  # which images are not among them, and why
 
     def digest(self) -> str:
         """The SHA-256 of the names and labels of all images: the same for folders and for tar files of them."""

@@ -36,25 +36,19 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """The requirements of a backend.
-
-    ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one, if there is any,
-    names the environment. ``python`` is a minor version such as "3.9", by default the controller's Python. ``post_build``
-    gets the environment's folder and compiles what pip alone cannot; it may return a remark for people. The source of its
-    module is part of the environment's key, and so is the text of ``sources``, the files that it compiles. ``tools`` are
-    the programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a backend has an
-    environment for each of several.
-    """
+    """The requirements of a backend."""
 
     backend: str
     variant: Variant
-    requirements: Path
-    imports: tuple[str, ...]
-    python: str | None = None
+    requirements: Path  # pins of all packages, also the indirect ones
+    imports: tuple[str, ...]  # modules that must import; the first one, if there is any, names the environment
+    python: str | None = None  # a minor version such as "3.9"; by default the controller's Python
+    # Compiles what pip alone cannot, in the environment's folder; may return a remark for people. The source of its module
+    # is part of the environment's key.
     post_build: Callable[[Path, Run], str | None] | None = None
-    tools: tuple[str, ...] = ()
-    framework: str | None = None
-    sources: tuple[Path, ...] = ()
+    tools: tuple[str, ...] = ()  # programs that this takes and that no wheel brings, such as "g++"
+    framework: str | None = None  # where a backend has an environment for each of several
+    sources: tuple[Path, ...] = ()  # files that ``post_build`` compiles; their text is part of the key, too
 
 
 class EnvironmentProblem(InvalidInput):
