@@ -34,9 +34,7 @@ PROCESSES = click.option(
 
 @contextmanager
 def _work_on(path: Path, line: ProgressLine | None = None, reading: bool = False) -> Iterator[None]:
-    """A data set that cannot be is a wrong request (2), also one that cannot be read where that is all (``reading``); a
-    disk that does not do its part is a failed action (1).
-    """
+    """Raises InvalidInput for a wrong data set, or an unreadable one where it is only read; RunFailed for a bad disk."""
     try:
         with signals_interrupt():
             yield

@@ -42,10 +42,7 @@ def list_backends(as_json: bool) -> None:
 
 
 def survey() -> list[dict[str, Any]]:
-    """Every backend on each of its frameworks and kinds of device, also those of other packages that do not load.
-
-    One runs on this machine when nothing is in ``lacks``.
-    """
+    """Every backend, also if it does not load, on each framework and device. It runs here if ``lacks`` is empty."""
     columns = ("backend", "strategy", "framework", "device", "transports", "lacks")
     rows: list[tuple[object, ...]] = []
     for name in names():

@@ -1,8 +1,7 @@
 """The description of a backend for the controller, and the search for backends.
 
-A backend is a folder with a ``backend.py`` that defines ``BACKEND`` (this module's ``Backend``), and a trainer that runs
-beside the framework (see ``Backend.trainer``). Folders under ``backends`` are found by themselves; other packages announce
-theirs through the entry point group ``harness.backends``.
+A backend is a folder under ``backends`` with a ``backend.py`` that defines ``BACKEND``, and a trainer that runs beside the
+framework (see ``Backend.trainer``). Other packages announce theirs through the entry point group ``harness.backends``.
 """
 
 import importlib

@@ -47,10 +47,7 @@ def encoding_of(file: Path) -> str:
 
 
 def lines(log: Path) -> Iterator[str]:
-    """The lines of a log as a terminal shows them, also what a carriage return overwrites; of long lines the parts.
-
-    Raises OSError.
-    """
+    """The lines of a log as a terminal shows them, also those that are overwritten; long ones in parts. Raises OSError."""
     with log.open(encoding=encoding_of(log), errors="replace") as texts:
         before = ""
         while part := texts.readline(LONGEST):

@@ -1,11 +1,10 @@
-"""Emulated devices: how long a step takes on a device that is not here, and what it takes to believe such a run.
+"""Emulated devices: the time of a step on a device that is not here, and the checks of such a run.
 
-The kernels of a network are replaced by waiting for the time that they take on the device, all else is real: framework,
-processes, tensors, placement, exchange, network. Time is dilated: a second of the device takes ``dilation`` seconds, so
-that a machine of few cores can carry many ranks, and links are slower by as much. ``docs/emulation.md`` has method and
-limits.
+The kernels of a network are replaced by waiting for the time that they take on the device. All else is real: framework,
+processes, tensors, placement, exchange, network. A second of the device takes ``dilation`` seconds, so that few cores can
+carry many ranks, and links are slower by as much. ``docs/emulation.md`` has method and limits.
 
-A device is a file, ``devices/NAME.toml`` or the user's own: what one step was measured to take, for each network.
+A device is a file, ``devices/NAME.toml`` or the user's own, with the measured time of one step for each network.
 """
 
 import tomllib
@@ -118,10 +117,7 @@ def emulation(spec: RunSpec) -> Emulation | None:
 
 
 def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -> Mapping[str, tuple[bool, str]]:
-    """Judge whether the machines kept up with the emulation, by name of the check: passed, and the figures.
-
-    ``windows_s`` are the ranks' windows in real seconds.
-    """
+    """The checks of whether machines kept up, by name: passed, and the figures. ``windows_s`` are real, one per rank."""
 
     def most(of_slice: Callable[[float], float]) -> float:
         """The mean over the window of the rank where it is largest; all, where nobody has looked."""

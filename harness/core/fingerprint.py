@@ -1,10 +1,10 @@
-"""The same work: what a measurement has computed, in a few numbers, and where two of them part.
+"""The fingerprint of a measurement: the results of its arithmetic in a few numbers, and where two of them part.
 
-On synthetic images and with one seed every run of a spec does the same arithmetic, and its losses and parameters are what
-is left of it. Workers report both when the window has closed, so that a fingerprint costs the measurement nothing.
+On synthetic images and with one seed every run of a spec does the same arithmetic, which leaves losses and parameters.
+Workers report both when the window has closed, so that a fingerprint costs the measurement nothing.
 
-Two runs on the same software are compared over the first ``FIRST`` steps since the start, before rounding has grown into
-something else. docs/regressions.md says how, and what is ``allowed``.
+Two runs on the same software are compared over the first ``FIRST`` steps, before rounding errors have grown.
+docs/regressions.md describes the comparison, and what is ``allowed``.
 """
 
 import math

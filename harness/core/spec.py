@@ -228,8 +228,8 @@ class RunSpec(Frozen):
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
     are far beyond any sensible run: a slip of the keyboard is refused at once instead of filling a machine's memory.
 
-    With ``training`` it is learning that is measured: steps, warm-up steps and repeats say nothing then. With ``kernel`` it
-    is what the transport does by itself: a step is one of the kernel's, and nothing is trained.
+    With ``training``, learning is measured: steps, warm-up steps and repeats mean nothing. With ``kernel``, a step is one
+    of the kernel's, and nothing is trained.
     """
 
     backend: Annotated[str, Underscored] = Field(description="how training is distributed; see `harness list backends`")

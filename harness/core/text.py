@@ -68,10 +68,7 @@ SIZES = f"sizes such as 1KiB..64MiB (each twice the last) or 4KiB,1MiB, at most 
 
 
 def sizes(text: str, right: str = SIZES) -> tuple[int, ...]:
-    """The bytes in a list of sizes and ranges, of which a range doubles: ``1KiB..1MiB,100MB``.
-
-    Raises ValueError, which says what would be ``right``.
-    """
+    """The bytes in a list such as ``1KiB..1MiB,100MB``: ranges double. Raises ValueError, with what would be ``right``."""
     counts: list[int] = []
     for part in text.split(","):
         first, several, last = part.partition("..")

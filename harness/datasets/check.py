@@ -1,7 +1,4 @@
-"""Search for damage in a data set: TFRecord shards, from here or elsewhere, or folders of images.
-
-One cause is one finding.
-"""
+"""Search for damage in TFRecord shards, from here or elsewhere, or in folders of images. One cause is one finding."""
 
 import hashlib
 import os

@@ -117,9 +117,9 @@ def plan(source: Source, shards: int, validation_shards: int | None, seed: int, 
 def convert(plan: Plan, folder: Path, processes: int, skip_bad: bool, progress: OnCount = uncounted) -> Manifest:
     """Write the shards of ``plan`` that are not in ``folder`` yet, then the offsets of records and the manifest.
 
-    ``progress`` counts images. Raises InvalidInput when the folder holds anything but
-    this conversion, or another process works on it; RunFailed when images are bad (unless ``skip_bad``), or cannot be read;
-    OSError. Whatever happens, also KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
+    ``progress`` counts images. Raises InvalidInput when the folder holds anything but this conversion, or another process
+    works on it; RunFailed when images are bad (unless ``skip_bad``), or cannot be read; OSError. Whatever happens, also
+    KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
     """
     with _journal(plan, folder) as (journal, finished):
         for left in folder.glob(PARTIAL):

@@ -20,9 +20,8 @@ def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int
 
     ``size`` is (width, height) in pixels; images are spread evenly over the classes. A class has its own colours in its
     own places, so a network can learn it. The pixels follow from the arguments; the bytes also from Pillow's encoder.
-    ``progress`` counts images. Nothing is left of a set that does not become
-    whole. Raises DataError for counts that make no data set, and when ``path`` is a file or a folder that is not empty;
-    raises InvalidInput when it cannot be made.
+    ``progress`` counts images. Nothing is left of an incomplete set. Raises DataError for counts that make no data set, and
+    when ``path`` is a file or a folder that is not empty; InvalidInput when it cannot be made.
     """
     if not 1 <= classes <= images:
         raise DataError(f"{images} images in {classes} classes: there must be a class, and an image for every class")

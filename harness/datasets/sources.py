@@ -61,7 +61,7 @@ def read(extent: Extent) -> bytes:
 class Source:
     """Images to convert, by split."""
 
-    path: str  # as given
+    path: str  # absolute
     classes: Sequence[str]  # names in the order of their labels
     splits: Mapping[str, ImageIndex]
     left_out: str = ""  # which images are not among them, and why

@@ -95,10 +95,7 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
 
 
 def lacks(python: Sequence[str], modules: Iterable[str], environ: Mapping[str, str]) -> list[str]:
-    """The top-level ``modules`` that a Python, the words of a command, does not find.
-
-    They are not imported, which may take many seconds.
-    """
+    """The top-level ``modules`` that a Python (a command) does not find. Importing them would take many seconds."""
     code = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if find_spec(n) is None))"
     try:
         # In a neutral folder, as `-c` looks in the current one first.
