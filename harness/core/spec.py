@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from harness import kernels, models
+from harness.core import known_logs
 from harness.core.text import LARGEST_SIZE
 from harness.core.validation import checked, option_name
 
@@ -171,11 +172,10 @@ class Program(Frozen):
     @classmethod
     def _of_a_known_log(cls, value: object) -> object:
         """Add the known fields of the ``log``, where no others are given. A record has its pattern."""
-        from harness.core import known_logs
-
         if not isinstance(value, dict) or value.get("log") is None or value.get("pattern") is not None:
             return value
-        return known_logs.options(value["log"]) | {name: given for name, given in value.items() if given is not None}
+        known = {name: field for name, field in known_logs.read(value["log"]).items() if name not in known_logs.ABOUT}
+        return known | {name: given for name, given in value.items() if given is not None}
 
     @field_validator("pattern")
     @classmethod
