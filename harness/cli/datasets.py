@@ -101,11 +101,11 @@ def data_convert(source: Path, target: Path, processes: int, as_json: bool, quie
     classes, images = CountLine("classes listed", enabled=not quiet), CountLine("images", enabled=not quiet)
     with _work_on(target, images):
         try:
-            there = sources.find(source, given["validation_labels"], processes, classes.count)
-            if there.left_out:
-                click.echo(f"left out: {there.left_out}", err=True)
-            texts = sources.class_texts(given["class_names"], there.classes) if given["class_names"] else {}
-            plan = convert.plan(there, given["shards"], given["validation_shards"], given["seed"], texts)
+            origin = sources.find(source, given["validation_labels"], processes, classes.count)
+            if origin.left_out:
+                click.echo(f"left out: {origin.left_out}", err=True)
+            texts = sources.class_texts(given["class_names"], origin.classes) if given["class_names"] else {}
+            plan = convert.plan(origin, given["shards"], given["validation_shards"], given["seed"], texts)
             manifest = convert.convert(plan, target, processes, given["skip_bad"], images.count)
         except KeyboardInterrupt:
             raise Interrupted(
@@ -188,7 +188,7 @@ def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_siz
     with _work_on(path, line, reading=True):
         images = index.find(path, "train")
         turns = bench.compare(images, frameworks, threads, batch_size, image_size, seconds, rounds, show)
-    speeds = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
+    speeds = {name: bench.summary(readings) for name, readings in turns.items()}
     if as_json:
         settings = {"threads": threads, "image_size": image_size, "batch_size": batch_size}
         pipelines = {name: speeds[name] | {"turns": turns[name]} for name in turns}
