@@ -21,7 +21,7 @@ from harness.core.parts import part
 from harness.core.spec import (
     COMPOSED,
     EMULATED,
-    TRAINING_ONLY,
+    OTHER_TRAINING,
     UNUSED_BY_KERNELS,
     Frozen,
     Options,
@@ -191,10 +191,11 @@ def option_fields() -> dict[str, str]:
 
 
 def unused_by_kernels() -> set[str]:
-    """Options that mean nothing to a kernel: those of all backends, and those of which their backend says so."""
+    """Options that mean nothing to a kernel: those of all backends, and those that their backend declares so."""
     fields = [field for owner in working() for field in owner.options.model_fields.items()]
     extras = [(name, info.json_schema_extra) for name, info in fields]
-    return {*UNUSED_BY_KERNELS, *(name for name, extra in extras if isinstance(extra, dict) and TRAINING_ONLY in extra)}
+    marked = (name for name, extra in extras if isinstance(extra, dict) and OTHER_TRAINING in extra)
+    return {*UNUSED_BY_KERNELS, *marked}
 
 
 @cache

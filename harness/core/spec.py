@@ -34,11 +34,9 @@ Value = TypeVar("Value")
 Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstance(value, str) else value)
 
 
-# A backend's option that, with some values, makes it another training than synchronous SGD in float32 says so in its field:
-# ``json_schema_extra={OTHER_TRAINING: [values]}``. Such runs are not compared with the others.
+# In the ``json_schema_extra`` of a backend's option that means nothing to a kernel: its values that make another training
+# than synchronous SGD in float32. Runs with these are not compared with the others.
 OTHER_TRAINING = "other_training"
-# One that means nothing to a kernel says ``json_schema_extra={TRAINING_ONLY: True}``: it is no option of kernels.
-TRAINING_ONLY = "training_only"
 
 
 def option(default: Value, description: str, **limits: Any) -> Value:
@@ -49,8 +47,7 @@ def option(default: Value, description: str, **limits: Any) -> Value:
 
 def of_training(default: Any, description: str, other: Sequence[Any] = (), **limits: Any) -> Any:
     """The field of a backend's option that means nothing to a kernel; the values in ``other`` make it another training."""
-    extra: dict[str, Any] = {TRAINING_ONLY: True, **({OTHER_TRAINING: [*other]} if other else {})}
-    return option(default, description, json_schema_extra=extra, **limits)
+    return option(default, description, json_schema_extra={OTHER_TRAINING: [*other]}, **limits)
 
 
 class Frozen(BaseModel):
