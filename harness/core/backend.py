@@ -198,11 +198,6 @@ def unused_by_kernels() -> set[str]:
     return {*UNUSED_BY_KERNELS, *marked}
 
 
-@cache
-def _usual(options: type[Options]) -> Mapping[str, object]:
-    return options().model_dump()
-
-
 def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
     """The fields of a spec and of its ``options`` that differ from their defaults, without those to be ``ignored``.
 
@@ -210,15 +205,14 @@ def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[st
     installed have no known defaults.
     """
     try:
-        usual = _usual(backend(spec["backend"]).options)
+        options = backend(spec["backend"]).options
     except InvalidInput:
-        usual = {}
+        options = Options
     fields = {name: value for name, value in _chosen(RunSpec, spec).items() if name not in ignored}
     for name, model in (("training", Training), ("program", Program)):
         if isinstance(parts := fields.get(name), Mapping):
             fields[name] = _chosen(model, parts)
-    options = {name: value for name, value in spec["options"].items() if name not in usual or value != usual[name]}
-    return fields | {"options": options}
+    return fields | {"options": _chosen(options, spec["options"])}
 
 
 def wrong_option(spec: RunSpec) -> str:
