@@ -1,6 +1,6 @@
 """The commands. Thin: each one reads its options, calls one function, prints what it returns.
 
-One module for each kind of command, loaded when the command is called; ``common`` holds what they share.
+One module for each kind of command is loaded when a command is called.
 """
 
 import gc
@@ -102,8 +102,8 @@ def command_path(arguments: Sequence[str]) -> str:
     return " ".join(path)
 
 
-# By what they are for: where each command is (a module of this package, and what the command is called in it), and what
-# it does, for `harness --help`.
+# By purpose: the place of each command (a module of this package, and the command's name in it), and its summary for
+# `harness --help`.
 COMMANDS = {
     "Measure": {
         "run": ("runs.run", "Measure backends: img/s with its confidence interval"),

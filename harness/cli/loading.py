@@ -1,4 +1,4 @@
-"""Results that commands load: the argument, how far it is, and what is left out."""
+"""Results that commands load: the argument, the progress, and the records that are left out."""
 
 from __future__ import annotations
 

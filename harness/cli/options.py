@@ -63,7 +63,7 @@ def _of_backends(choices: Callable[[backends.Backend], Iterable[str]]) -> Callab
     return lambda: sorted({choice for backend in backends.working() for choice in choices(backend)})
 
 
-# Fields whose values a shell completes, besides those that have a choice of a few.
+# Values for a shell to complete, of fields that are no choice of a few.
 COMPLETED: dict[str, Callable[[], list[str]]] = {
     "backend": backends.names,
     "model": models.names,
@@ -74,7 +74,7 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
     "transport": _of_backends(lambda backend: (*backend.transports, *backend.cuda_transports)),
 }
 
-# How fields are written that have not only a choice of a few.
+# The metavars of fields that are not only a choice of a few.
 WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES), "window": "SIZE", "log": "PROGRAM"}
 
 WHERE_TO_RUN = grouped(

@@ -38,7 +38,7 @@ QUIET = click.option("--quiet", is_flag=True, help="no progress")
 
 
 class ParsedText(click.ParamType[object]):
-    """A value that ``read`` understands. What it raises as ValueError says what would be right."""
+    """A value that ``read`` understands. Its ValueError names what would be right."""
 
     name = "text"
 

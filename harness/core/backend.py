@@ -37,8 +37,8 @@ from harness.errors import InvalidInput, error_in_one_line
 EVERY = "all"  # in place of the names of backends
 Role = Literal["worker", "ps"]
 
-# On which side of the suite's question a backend is: do MPI-based toolkits scale better than parameter servers? A
-# framework's own collectives are neither; they tell the strategy's share of an answer from the framework's.
+# The side of a backend in the suite's question: do MPI-based toolkits scale better than parameter servers? A framework's
+# own collectives are neither; they tell the strategy's share of an answer from the framework's.
 Family = Literal["parameter_servers", "toolkit", "collectives"]
 
 

@@ -1,7 +1,7 @@
 """The placement of tensors on parameter servers, and the parts of a step's exchange of gradients.
 
-There are two mechanisms of exchange, and a backend's ``exchange`` says which one is its own, with the real placement and
-the real buffers. Pure data and functions; ``harness.prediction`` turns it into time.
+A backend's ``exchange`` describes its mechanism, one of two, with the real placement and the real buffers. Pure data and
+functions; ``harness.prediction`` turns it into time.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """One line that says how far something is. On a terminal it is rewritten; elsewhere one is printed now and then.
 
-The text is not drawn by a thread of its own, as libraries for this do it: what is measured on the same machine must not be
-disturbed.
+No thread draws the text, as libraries do it: a measurement on the same machine must not be disturbed.
 """
 
 import shutil
@@ -22,7 +21,7 @@ def uncounted(done: int, of: int) -> None:
 
 
 class ProgressLine:
-    """The line. ``prefix`` says what comes before its text: how far the whole is of which this is a part."""
+    """The line. ``prefix`` gives the text before it: the progress of the whole of which this is a part."""
 
     def __init__(self, enabled: bool = True, prefix: Callable[[], str] = lambda: "") -> None:
         self._enabled, self._prefix, self._stream = enabled, prefix, sys.stderr
@@ -62,7 +61,7 @@ class ProgressLine:
             self._print(CLEAR_LINE + text)
 
     def _print(self, text: str) -> None:
-        """Write it. Where nobody reads any more, as after ``2>&1 | head``, or a disk is full, what is measured goes on."""
+        """Write the text. A measurement goes on where nobody reads any more, as with ``2>&1 | head``, or a disk is full."""
         try:
             print(text, end="", file=self._stream, flush=True)
         except OSError:

@@ -1,4 +1,4 @@
-"""RunSpec: what is measured. Every field is validated here, whether it comes from the command line, a file or Python."""
+"""RunSpec: a measurement to make. Every field is validated here, from the command line, a file or Python."""
 
 import re
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ def usual_decays(epochs: int) -> tuple[int, ...]:
 
 
 class KernelSizes(Frozen):
-    """A kernel, and its sizes: bytes of a message, or rows and numbers of what is computed (see ``kernels/kernel.py``)."""
+    """A kernel, and its sizes: bytes of a message, or rows and numbers to compute with (see ``kernels/kernel.py``)."""
 
     name: Annotated[str, Underscored, AfterValidator(lambda name: kernels.specification(name) and name)]
     sizes: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIZE)], ...] = Field(min_length=1, max_length=64)
@@ -207,14 +207,14 @@ class Program(Frozen):
         return self
 
 
-# What a kernel knows nothing of.
+# Fields that mean nothing to a kernel.
 OF_TRAINING = (
     *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
     *("straggler_limit", "require_rdma", "save_parameters", "data_format"),
 )
 COMPOSED = {"options", "training", "kernel", "program", "warmup_auto"}  # of RunSpec: follow from options, and are none
 MOST_WARMUP = 200  # steps of --warmup auto
-OF_STEPS = ("framework", "transport", "mpi", "warmup_steps", "steps", "precision", "seed")  # nor can a program be told
+OF_STEPS = ("framework", "transport", "mpi", "warmup_steps", "steps", "precision", "seed")  # none of a program either
 UNUSED_BY_KERNELS = (*OF_TRAINING, "precision", "dilation", "bytes_scale")  # options that nobody gives for one
 
 

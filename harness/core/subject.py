@@ -81,7 +81,7 @@ class Subject:
             fields |= {"options": {name: options[name] for name in backend.options.model_fields if name in options}}
             fields = usual | fields | {"kernel": self.kernel, "nodes": count, **contender}
             over_mpi = (fields.get("transport") or backend.transports_on(device)[0]) == "mpi"
-            # Of a single run its plan says whether it uses MPI.
+            # The plan of a single run says whether it uses MPI.
             for library in libraries if libraries and (over_mpi or (single and "mpi" not in optional)) else [None]:
                 specs.append(RunSpec.validated(**fields, mpi=library))
         if "mpi" not in optional:

@@ -1,6 +1,6 @@
 """The speed of each framework's input pipeline by itself: images per second, and per second of processor time.
 
-Every pipeline runs in an environment of its framework, in processes that read for some seconds when told to and rest
+Every pipeline runs in an environment of its framework, in processes that read for some seconds on command and rest
 otherwise. They take turns, so that a machine whose speed drifts treats all alike.
 """
 
@@ -96,7 +96,7 @@ def alternate(
 
 @contextmanager
 def _reader(name: str, argv: Sequence[str]) -> Iterator[Callable[[float], Turn]]:
-    """A process that reads images for as many seconds as it is told."""
+    """A process that reads images, as a function of the seconds to read."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             argv, env=os.environ | ENVIRON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log

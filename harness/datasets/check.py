@@ -26,7 +26,7 @@ LISTED = 100  # findings that are named
 CLASSES = 1000  # ImageNet's
 CHUNK = 64  # images of a folder that a process looks at in one go
 
-# What the pipelines read of an example, and all that one of ours has, with values of the right types.
+# The keys that pipelines read of an example, and all those of one of ours, with values of the right types.
 NEEDED = ("image/encoded", "image/class/label")
 OURS = tfrecord.parse(example(Item("class/file", Extent("", 0, 0), 1, "text"), Photograph(b"", 1, 1, None)))
 
@@ -44,7 +44,7 @@ class Damage(NamedTuple):
 
 @dataclass
 class Findings:
-    """Numbers of what was looked at and of problems, and the first of these."""
+    """The numbers of images, shards and problems, and the first problems."""
 
     images: int = 0
     shards: int = 0
@@ -168,7 +168,7 @@ def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Damage]
 def look_at_shard(
     classes: int, ours: bool, decode: bool, task: tuple[str, str, manifest.Shard | None]
 ) -> tuple[str, list[Damage], list[int]]:
-    """A shard's name, what is wrong with it, and its records' lengths; ``task``: name, path and entry in the manifest."""
+    """A shard's name, its damage, and its records' lengths. ``task`` has its name, path and entry in the manifest."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     name, path, known = task
     findings: list[Damage] = []

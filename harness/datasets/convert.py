@@ -1,8 +1,8 @@
 """ImageNet's images as TFRecord shards, in the form and under the names that the TensorFlow world gives them.
 
-All images are dealt to the shards before the first one is read, from a shuffle of the seed, so every shard can be written
-by itself: by any process, in any order, again after an interruption, and always with the same bytes. What is finished is
-in a journal, one line per shard; the manifest at the end is made from it.
+A shuffle of the seed deals all images to the shards before the first one is read, so every shard can be written by
+itself: by any process, in any order, again after an interruption, and always with the same bytes. A journal has one line
+per finished shard; the manifest at the end is made from it.
 """
 
 import hashlib
@@ -122,8 +122,8 @@ def convert(plan: Plan, folder: Path, processes: int, skip_bad: bool, progress: 
     KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
     """
     with _journal(plan, folder) as (journal, finished):
-        for left in folder.glob(PARTIAL):
-            left.unlink()
+        for partial_shard in folder.glob(PARTIAL):
+            partial_shard.unlink()
         if not skip_bad:  # the images that were skipped may have been mended
             finished = {name: shard for name, shard in finished.items() if not shard.skipped}
         bad: list[Skipped] = []
@@ -152,7 +152,7 @@ def convert(plan: Plan, folder: Path, processes: int, skip_bad: bool, progress: 
 
 @contextmanager
 def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, WrittenShard]]]:
-    """The journal, locked, and what it says is finished. Raises InvalidInput, OSError."""
+    """The journal, locked, and the shards that it has as finished. Raises InvalidInput, OSError."""
     file = folder / JOURNAL
     if folder.exists() and not folder.is_dir():
         raise InvalidInput(f"{folder} is not a folder; name a new one")
@@ -274,7 +274,7 @@ def write(folder: Path, skip_bad: bool, task: tuple[str, list[Item]]) -> Written
 
 
 class Photograph(NamedTuple):
-    """A JPEG, RGB or grey, of a size in pixels. ``was`` says what it was re-encoded from, such as CMYK or PNG."""
+    """A JPEG, RGB or grey, of a size in pixels. ``was`` names the former encoding, such as CMYK or PNG, if any."""
 
     jpeg: bytes
     width: int

@@ -48,7 +48,7 @@ class FlatImages(ImageIndex):
 
 
 def read(extent: Extent) -> bytes:
-    """The bytes there. Raises OSError, also when the file ends before them."""
+    """The bytes of an extent. Raises OSError, also when the file ends before them."""
     with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
         file.seek(extent.offset)
         contents = file.read(extent.length)

@@ -25,7 +25,7 @@ RECIPE = 1  # raise it when the same pins are built differently, so that old env
 ONLY = re.compile(r"(?P<pin>.*?)\s*;\s*platform_machine == \"(?P<machine>\w+)\"")  # a pin for machines of one kind
 PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?===?(?P<version>[\w.+!]+)")
 
-Variant = Literal["cpu", "cuda", "openmpi"]  # openmpi: for CPUs, what is compiled against MPI against Open MPI
+Variant = Literal["cpu", "cuda", "openmpi"]  # openmpi: for CPUs, with packages compiled against Open MPI
 
 
 class Run(Protocol):
@@ -122,9 +122,9 @@ def lacking_tools(spec: EnvironmentSpec) -> list[str]:
 
 
 def key(spec: EnvironmentSpec) -> str:
-    """A hash of everything that decides what is in the environment.
+    """A hash of everything that decides the content of the environment.
 
-    Of a wanted Python the minor version decides, as wheels do: to look for an environment does not take that Python.
+    The minor version of a chosen Python decides, as for wheels: the search for an environment does not need that Python.
     """
     hook = spec.post_build and [spec.post_build.__name__, inspect.getsource(sys.modules[spec.post_build.__module__])]
     version = spec.python or platform.python_version()

@@ -119,8 +119,8 @@ def _stream(
     output: list[str] = []
     process = None
     try:
-        # Signals wait while it is started: whoever is interrupted then does not know yet whom to kill. A process group, so
-        # that one signal ends pip with its compilers. A pipe and not the log itself for the output, so that pip fails at
+        # Signals wait during the start: before its end nobody knows which process to kill. The process has a group, so
+        # that one signal ends pip with its compilers. Its output is a pipe and not the log itself, so that pip fails at
         # its next line once this process was killed.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
@@ -187,10 +187,10 @@ def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
     """Import modules and compare packages with pins, in a built environment or ``provided``. Raises EnvironmentProblem."""
     interpreter = provided or require(spec)
     argv = [str(interpreter), "-c", _PROBE, *spec.imports]
-    # What a site provides may be found through its modules' PYTHONPATH; what was built here must stand alone.
+    # An environment of a site may need its modules' PYTHONPATH; one that was built here must stand alone.
     environ = os.environ if provided else isolated()
     try:
-        # in a neutral folder: `-c` puts the current one first on the path, and a torch/ or tensorflow/ there would win
+        # The folder is a neutral one: `-c` puts it first on the path, and a torch/ or tensorflow/ there would win.
         answer = subprocess.run(
             argv, env=environ, cwd="/", capture_output=True, text=True, errors="replace", timeout=CHECK_TIMEOUT_S
         )
@@ -229,7 +229,7 @@ def ending(code: int) -> str:
 
 # --- what pip and the compilers print, for the person who waits or has to mend it --------------------------------------
 
-# How the lines begin that say what pip is at, and how far make is, which CMake tells.
+# The beginnings of lines with which pip and make, through CMake, show their progress.
 _NEWS = re.compile(
     r"\s*(Collecting|Downloading|Processing|Using cached|Building wheel|Installing|WARNING: Retrying|\[ *\d+%\] Building) "
 )
