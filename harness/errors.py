@@ -15,7 +15,7 @@ def signal_name(number: int) -> str:
 
 
 def error_in_one_line(error: BaseException) -> str:
-    """What somebody else's code has raised, for people: ``ModuleNotFoundError: No module named 'x'``."""
+    """An error of somebody else's code, for people: ``ModuleNotFoundError: No module named 'x'``."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
@@ -45,7 +45,7 @@ class Interrupted(HarnessError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """While a file or folder that a person has named is written. Raises InvalidInput if it cannot be."""
+    """Guard the writing of a file or folder that a person has named. Raises InvalidInput if it cannot be written."""
     try:
         yield
     except BrokenPipeError:  # it is a pipe, and whoever read it has gone

@@ -13,8 +13,8 @@ from typing import IO, Any, Iterator, Union
 def whole_file(target: Path) -> Iterator[IO[bytes]]:
     """A file to write to that takes the place of ``target`` when all went well; a device or pipe is written to as it is.
 
-    Readers see the old file or the new one, also after a crash of the machine. The new one may be read by whom the old one
-    could be, or else by whom the umask lets.
+    Readers see the old file or the new one, even after a crash of the machine. The new one has the permissions of the old
+    one, or else those of the umask.
     """
     if target.exists() and not target.is_file():
         with target.open("wb") as stream:

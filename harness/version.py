@@ -1,4 +1,4 @@
-"""Which harness this is."""
+"""The version of this harness."""
 
 import subprocess
 from functools import cache
@@ -18,7 +18,7 @@ def harness_version() -> dict[str, str | None]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints, or ``None`` when it is missing, fails or takes more than 10 s."""
+    """The output of git, or ``None`` when it is missing, fails or takes more than 10 s."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True

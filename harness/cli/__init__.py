@@ -1,6 +1,6 @@
 """The commands. Thin: each one reads its options, calls one function, prints what it returns.
 
-One module for each kind of command, loaded when the command is called; ``common`` holds what they share.
+One module for each kind of command is loaded when a command is called.
 """
 
 import gc
@@ -61,8 +61,8 @@ def _check_folder() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """What goes to a stream that whoever called has closed (``>&-``) goes to nobody. Python has none then, and the next
-    file that is opened would take its number.
+    """Replace the streams that the caller has closed (``>&-``). Python has none then, and the next file that is opened
+    would take its number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -102,8 +102,8 @@ def command_path(arguments: Sequence[str]) -> str:
     return " ".join(path)
 
 
-# By what they are for: where each command is (a module of this package, and what the command is called in it), and what
-# it does, for `harness --help`.
+# By purpose: the place of each command (a module of this package, and the command's name in it), and its summary for
+# `harness --help`.
 COMMANDS = {
     "Measure": {
         "run": ("runs.run", "Measure backends: img/s with its confidence interval"),
@@ -168,7 +168,11 @@ class Commands(click.Group):
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands, without loading them."""
-        return [CompletionItem(name, help=what) for name, (_, what) in ALL.items() if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=short_help)
+            for name, (_, short_help) in ALL.items()
+            if name.startswith(incomplete)
+        ]
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for, without loading them."""

@@ -11,6 +11,7 @@ import click
 
 from harness.cli.interrupts import signals_interrupt
 from harness.cli.values import ANY_PATH, AS_JSON, HOSTS, QUIET, SITE
+from harness.core.plain import json_text
 from harness.core.progress import CountLine, ProgressLine
 from harness.core.text import plural
 from harness.errors import Interrupted, InvalidInput, RunFailed
@@ -33,9 +34,7 @@ PROCESSES = click.option(
 
 @contextmanager
 def _work_on(path: Path, line: ProgressLine | None = None, reading: bool = False) -> Iterator[None]:
-    """A data set that cannot be is a wrong request (2), also one that cannot be read where that is all (``reading``); a
-    disk that does not do its part is a failed action (1).
-    """
+    """Raises InvalidInput for a wrong data set, or an unreadable one where it is only read; RunFailed for a bad disk."""
     try:
         with signals_interrupt():
             yield
@@ -102,11 +101,11 @@ def data_convert(source: Path, target: Path, processes: int, as_json: bool, quie
     classes, images = CountLine("classes listed", enabled=not quiet), CountLine("images", enabled=not quiet)
     with _work_on(target, images):
         try:
-            there = sources.find(source, given["validation_labels"], processes, classes.count)
-            if there.left_out:
-                click.echo(f"left out: {there.left_out}", err=True)
-            texts = sources.class_texts(given["class_names"], there.classes) if given["class_names"] else {}
-            plan = convert.plan(there, given["shards"], given["validation_shards"], given["seed"], texts)
+            origin = sources.find(source, given["validation_labels"], processes, classes.count)
+            if origin.left_out:
+                click.echo(f"left out: {origin.left_out}", err=True)
+            texts = sources.class_texts(given["class_names"], origin.classes) if given["class_names"] else {}
+            plan = convert.plan(origin, given["shards"], given["validation_shards"], given["seed"], texts)
             manifest = convert.convert(plan, target, processes, given["skip_bad"], images.count)
         except KeyboardInterrupt:
             raise Interrupted(
@@ -141,7 +140,7 @@ def data_check(path: Path, decode: bool, classes: int | None, processes: int, as
     line = CountLine(*(("MB", 1_000_000) if subject.shards else ("images", 1)), enabled=not quiet)
     with _work_on(path, line, reading=True):
         findings = check.check(subject, processes, line.count)
-    click.echo(json.dumps(findings.as_json(), indent=1) if as_json else findings)
+    click.echo(json_text(findings) if as_json else findings)
     if findings.problems:
         raise RunFailed(f"{plural(findings.problems, 'problem')} in {path}")
 
@@ -189,12 +188,11 @@ def data_bench(path: Path, pipeline: str, as_json: bool, threads: int, image_siz
     with _work_on(path, line, reading=True):
         images = index.find(path, "train")
         turns = bench.compare(images, frameworks, threads, batch_size, image_size, seconds, rounds, show)
-    speeds = {name: bench.summary(its_turns) for name, its_turns in turns.items()}
+    speeds = {name: bench.summary(readings) for name, readings in turns.items()}
     if as_json:
         settings = {"threads": threads, "image_size": image_size, "batch_size": batch_size}
-        pipelines = {name: speeds[name] | {"turns": [turn._asdict() for turn in turns[name]]} for name in turns}
-        document = {"path": str(path), "images": len(images)} | settings | {"pipelines": pipelines}
-        click.echo(json.dumps(document, indent=1))
+        pipelines = {name: speeds[name] | {"turns": turns[name]} for name in turns}
+        click.echo(json_text({"path": str(path), "images": len(images)} | settings | {"pipelines": pipelines}))
         return
     rows = [["pipeline", "img/s", "per core", "per core, lowest – highest", "processor time per image"]]
     for name, speed in speeds.items():

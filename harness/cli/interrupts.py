@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """While a run is on, SIGTERM and SIGHUP end it as Ctrl-C does: cleanly, with a record. Later ones are ignored.
+    """Let SIGTERM and SIGHUP end a run as Ctrl-C does: cleanly, with a record. Later ones are ignored.
 
     What is ignored from the start stays so: that is how ``nohup`` and shells keep what runs in the background from ending.
     """

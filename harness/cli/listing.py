@@ -1,6 +1,7 @@
-"""What there is: backends, models, kernels, programs, environments, sites, published measurements."""
+"""Lists of backends, models, kernels, programs, environments, sites and published measurements."""
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, product
 from typing import Any
 
@@ -23,26 +24,25 @@ def list_() -> None:
     """Show what there is."""
 
 
+def _show(rows: Sequence[Mapping[str, object]], lines: Iterable[str], as_json: bool) -> None:
+    click.echo(json.dumps(rows, indent=1) if as_json else "\n".join(lines))
+
+
 @list_.command("backends", short_help="Backends, which of them can run here, and what others lack")
 @AS_JSON
 def list_backends(as_json: bool) -> None:
     """The backends, which of them can run here, and what the others lack."""
-    rows = survey()
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
+    rows, lines = survey(), list[str]()
     for (name, strategy), group in groupby(rows, key=lambda row: (row["backend"], row["strategy"])):
-        click.echo(f"{name}: {strategy}")
+        lines.append(f"{name}: {strategy}")
         for row in group:
             state = f"lacks {', '.join(row['lacks'])}" if row["lacks"] else "can run"
-            click.echo(f"    {row['framework']:11} {row['device']:5} {', '.join(row['transports']):16} {state}")
+            lines.append(f"    {row['framework']:11} {row['device']:5} {', '.join(row['transports']):16} {state}")
+    _show(rows, lines, as_json)
 
 
 def survey() -> list[dict[str, Any]]:
-    """Every backend on each of its frameworks and kinds of device, also those of other packages that do not load.
-
-    One runs on this machine when nothing is in ``lacks``.
-    """
+    """Every backend, also if it does not load, on each framework and device. It runs here if ``lacks`` is empty."""
     columns = ("backend", "strategy", "framework", "device", "transports", "lacks")
     rows: list[tuple[object, ...]] = []
     for name in names():
@@ -75,17 +75,12 @@ def list_models() -> None:
 @AS_JSON
 def list_kernels(as_json: bool) -> None:
     """The kernels of `harness kernel`, how their sizes are given, and the backends that have them."""
-    rows = [
-        {
-            "kernel": name,
-            "what": kernels.specification(name).what,
-            "sizes": kernels.specification(name).option,
-            "backends": [each.name for each in working() if name in each.kernels],
-        }
-        for name in kernels.names()
-    ]
-    lines = [f"{row['kernel']}: {row['what']}\n    {row['sizes']:7} {', '.join(row['backends'])}" for row in rows]
-    click.echo(json.dumps(rows, indent=1) if as_json else "\n".join(lines))
+    rows, lines = [], []
+    for name in kernels.names():
+        kernel, having = kernels.specification(name), [each.name for each in working() if name in each.kernels]
+        rows.append({"kernel": name, "what": kernel.what, "sizes": kernel.option, "backends": having})
+        lines.append(f"{name}: {kernel.what}\n    {kernel.option:7} {', '.join(having)}")
+    _show(rows, lines, as_json)
 
 
 @list_.command("programs", short_help="Programs whose output `harness launch --log` reads")
@@ -97,7 +92,7 @@ def list_programs(as_json: bool) -> None:
     """
     rows = [{"name": name} | known_logs.read(name) for name in known_logs.names()]
     lines = [f"{row['name']:18} {row.get('unit', 'img/s'):6}  {row['title']}" for row in rows]
-    click.echo(json.dumps(rows, indent=1) if as_json else "\n".join(lines))
+    _show(rows, lines, as_json)
 
 
 @list_.command("environments", short_help="The backends' environments, with their state and folder")
@@ -112,13 +107,12 @@ def list_environments() -> None:
         for framework in each.frameworks
         for variant in each.variants
     ]
-    for name, framework, wanted in [*every, *((library, "", mpi.environment(library)) for library in mpi.LIBRARIES)]:
+    for name, framework, spec in [*every, *((library, "", mpi.environment(library)) for library in mpi.LIBRARIES)]:
         try:
-            where = str(environments.path(wanted))
+            folder = str(environments.path(spec))
         except environments.EnvironmentProblem as problem:
-            where = str(problem)
-        state = environments.status(wanted)
-        click.echo(f"{name:25} {framework:10} {wanted.variant:7} {state:8} {where}")
+            folder = str(problem)
+        click.echo(f"{name:25} {framework:10} {spec.variant:7} {environments.status(spec):8} {folder}")
 
 
 @list_.command("sites", short_help="Site profiles, built in and yours")
@@ -126,13 +120,9 @@ def list_environments() -> None:
 def list_sites(as_json: bool) -> None:
     """The site profiles, built in and yours: their partitions, schedulers and nodes."""
     rows, broken = sites.survey()
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-    else:
-        width = max((len(row["name"]) for row in rows), default=0)
-        for row in rows:
-            line = "{name:{width}}  {scheduler:7}{origin:10}{node:24}  {descr}"
-            click.echo(line.format(width=width, **row).rstrip())
+    width = max((len(row["name"]) for row in rows), default=0)
+    line = "{name:{width}}  {scheduler:7}{origin:10}{node:24}  {descr}"
+    _show(rows, (line.format(width=width, **row).rstrip() for row in rows), as_json)
     for file in broken:
         click.echo(f"harness: {file.path} is broken; see `harness site check`", err=True)
 
@@ -164,8 +154,8 @@ def list_references(as_json: bool) -> None:
         sizes = group["workers"]
         devices = ", ".join(map(str, sizes)) if len(sizes) <= 3 else f"{sizes[0]}–{sizes[-1]}"
         toolkits, data = ", ".join(group["backends"]), ", ".join(group["data"])
-        what = group["system"], group["software"], toolkits, group["model"], group["what"], data
-        lines.append((*what, devices, str(group["rows"]), group["source"]))
+        columns = group["system"], group["software"], toolkits, group["model"], group["what"], data
+        lines.append((*columns, devices, str(group["rows"]), group["source"]))
     click.echo(
         f"{table(lines, right={7})}\n\n"
         "`reference` stands for all of them where a command takes results, `reference:TEXT` for those that name TEXT:\n"

@@ -1,4 +1,4 @@
-"""Results that commands load: the argument, how far it is, and what is left out."""
+"""Results that commands load: the argument, the progress, and the records that are left out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULTS = click.argument("sources", nargs=-1, required=True, metavar="RESULTS...
 
 
 def leave_out() -> Callable[[str], None]:
-    """What ``results.load`` calls with each record that cannot be read: one line names them when the command ends."""
+    """The function that ``results.load`` calls with each record that cannot be read. One line names them at the end."""
     context = click.get_current_context()
     if _LEFT_OUT not in context.meta:
         context.meta[_LEFT_OUT] = list[str]()

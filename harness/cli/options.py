@@ -1,8 +1,8 @@
-"""Options of the commands that measure: what (read off the spec and off every backend), where, and how."""
+"""Options of the commands that measure: what to measure (read off the spec and off every backend), where, and how."""
 
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, Literal
@@ -47,6 +47,14 @@ def option(names: str, explained: str, metavar: str | None = None, kind: Any = T
     return click.Option(names.split(), help=explained, metavar=metavar, type=kind, **more)
 
 
+def several(names: str, explained: str, metavar: str = "OPTION") -> click.Option:
+    return option(names, f"{explained}; may be given several times", metavar, str, multiple=True)
+
+
+def number(names: str, explained: str) -> click.Option:
+    return option(names, explained, "NUMBER", int)
+
+
 def flag(names: str, explained: str) -> click.Option:
     return click.Option(names.split(), is_flag=True, help=explained)
 
@@ -55,7 +63,7 @@ def _of_backends(choices: Callable[[backends.Backend], Iterable[str]]) -> Callab
     return lambda: sorted({choice for backend in backends.working() for choice in choices(backend)})
 
 
-# Fields whose values a shell completes, besides those that have a choice of a few.
+# Values for a shell to complete, of fields that are no choice of a few.
 COMPLETED: dict[str, Callable[[], list[str]]] = {
     "backend": backends.names,
     "model": models.names,
@@ -66,7 +74,7 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
     "transport": _of_backends(lambda backend: (*backend.transports, *backend.cuda_transports)),
 }
 
-# How fields are written that have not only a choice of a few.
+# The metavars of fields that are not only a choice of a few.
 WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES), "window": "SIZE", "log": "PROGRAM"}
 
 WHERE_TO_RUN = grouped(
@@ -79,21 +87,10 @@ WHERE_TO_RUN = grouped(
         shell_complete=completing(sites.names),
     ),
     option("--environ", "one of the site's environments  [default: the first]", "NAME"),
-    option(
-        "-J --job-option job_options",
-        "option for the scheduler, such as reservation=maintenance; may be given several times",
-        "OPTION",
-        click.STRING,
-        multiple=True,
-    ),
+    several("-J --job-option job_options", "option for the scheduler, such as reservation=maintenance"),
     option("--account", "project that pays; short for -J account=NAME", "NAME"),
     option("--time-limit", "of the job  [default: the sum of its repeats' --timeout, at most the site's]", "1h30m"),
-    option(
-        "--jobs",
-        "share the repeats out among so many jobs, as what is claimed counts jobs  [default: 1]",
-        "NUMBER",
-        click.INT,
-    ),
+    number("--jobs", "share the repeats out among so many jobs, as what is claimed counts jobs  [default: 1]"),
     option("--hosts", "host file, for sites that are reached with ssh", "FILE", PATH),
     flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
     flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),
@@ -102,25 +99,11 @@ HOW_TO_RUN = grouped(
     "How to run",
     option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
     option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
-    option(
-        "--container", "image to run in, such as apptainer:FILE.sif; see docs/containers.md", "TYPE:IMAGE", click.STRING
-    ),
-    option(
-        "--mount mounts",
-        "folder to see in the image; may be given several times",
-        "DIR[:DIR]",
-        click.STRING,
-        multiple=True,
-    ),
-    option(
-        "--container-option container_options",
-        "option for what opens the image; may be given several times",
-        "OPTION",
-        click.STRING,
-        multiple=True,
-    ),
+    option("--container", "image to run in, such as apptainer:FILE.sif; see docs/containers.md", "TYPE:IMAGE", str),
+    several("--mount mounts", "folder to see in the image", "DIR[:DIR]"),
+    several("--container-option container_options", "option for what opens the image"),
     option("--tag", "a name that the records keep, to select them by: `harness table 'runs/ @ tag=NAME'`", "NAME"),
-    option("--port", "first port to listen on  [default: free ports are found]", "NUMBER", click.INT),
+    number("--port", "first port to listen on  [default: free ports are found]"),
     flag("--force", "run on this machine even if it has too few cores or too little memory"),
     flag("--dry-run", "show processes with their hosts, roles, commands and environment, and run none"),
     flag("--json as_json", "print JSON for scripts"),
@@ -129,13 +112,13 @@ HOW_TO_RUN = grouped(
 
 
 def place_of(given: Given, studys_site: str | None = None) -> Place:
-    """What ``WHERE_TO_RUN`` and ``HOW_TO_RUN`` say about the place; a command may have some of these options only.
+    """The place that the options ``WHERE_TO_RUN`` and ``HOW_TO_RUN`` describe; a command may have only some of them.
 
-    A site that was neither typed nor the study's is said on stderr. Raises InvalidInput.
+    A site that was neither typed nor the study's is named on stderr. Raises InvalidInput.
     """
-    tell = (lambda line: None) if given.get("quiet") else partial(click.echo, err=True)
-    of_place = {field.name: given[field.name] for field in fields(Place) if field.name in given}
-    return place_of_runs(of_place.pop("site"), studys_site, tell, **of_place)
+    report = (lambda line: None) if given.get("quiet") else partial(click.echo, err=True)
+    place = {field.name: given[field.name] for field in fields(Place) if field.name in given}
+    return place_of_runs(place.pop("site"), studys_site, report, **place)
 
 
 def spec_options(
@@ -149,32 +132,28 @@ def spec_options(
     ``defaults`` are those of a command that has others than RunSpec. ``emulated`` says whether it takes such devices.
     """
     left_out = {*leave_out, *COMPOSED}
-    own = {name: info for name, info in RunSpec.model_fields.items() if name not in left_out}
+    infos = {name: info for name, info in RunSpec.model_fields.items() if name not in left_out}
     for name, value in (defaults or {}).items():
-        own[name] = FieldInfo.merge_field_infos(own[name], default=value)
-    options = grouped(
-        "What to measure",
-        *(_real_device() if name == "device" and not emulated else _field_option(name, own[name]) for name in own),
-    )
-    for name, every in backends.option_owners().items():
-        if name in left_out or not (owners := [owner for owner in every if wanted(backends.backend(owner))]):
-            continue
-        infos = [backends.backend(owner).options.model_fields[name] for owner in owners]
-        options += grouped("Options of " + ", ".join(owners), _field_option(name, *infos, owners=owners))
+        infos[name] = FieldInfo.merge_field_infos(infos[name], default=value)
+    options = [_field_option(name, {"": info}) for name, info in infos.items()]
+    if not emulated:
+        explained, choice = "where to compute; auto: the GPUs if there are any  [default: auto]", DEVICES[:-1]
+        device = option("--device", explained, "|".join(choice), str, shell_complete=completing(lambda: choice))
+        options[list(infos).index("device")] = device
+    options = grouped("What to measure", *options)
+    for name, owners in backends.option_owners().items():
+        models = {owner: backends.backend(owner) for owner in owners}
+        having = {owner: each.options.model_fields[name] for owner, each in models.items() if wanted(each)}
+        if having and name not in left_out:
+            options += grouped("Options of " + ", ".join(having), _field_option(name, having))
     return options
-
-
-def _real_device() -> click.Option:
-    explained = "where to compute; auto: the GPUs if there are any  [default: auto]"
-    choice = DEVICES[:-1]
-    return option("--device", explained, "|".join(choice), click.STRING, shell_complete=completing(lambda: choice))
 
 
 def field_options(
     model: type[BaseModel], written: Mapping[str, tuple[str, click.ParamType[Any]]]
 ) -> list[click.Option]:
     """One option per field of a model; ``written`` are the metavars and types of those written in a way of their own."""
-    return [_field_option(name, info, written=written.get(name)) for name, info in model.model_fields.items()]
+    return [_field_option(name, {"": info}, written.get(name)) for name, info in model.model_fields.items()]
 
 
 def specs_of(given: Given, place: Place, subject: Subject = TRAINING, /, **usual: Any) -> list[RunSpec]:
@@ -188,29 +167,25 @@ def spec_of(given: Given, /, **usual: Any) -> RunSpec:
 
 
 def _field_option(
-    name: str,
-    info: FieldInfo,
-    *alike: FieldInfo,
-    written: tuple[str, click.ParamType[object]] | None = None,
-    owners: Sequence[str] = ("",),
+    name: str, infos: Mapping[str, FieldInfo], written: tuple[str, click.ParamType[object]] | None = None
 ) -> click.Option:
     """A field as an option. Values stay text unless ``written``: the spec parses and checks them, and words the complaints.
 
-    ``alike`` are the fields of that name of other backends, whose defaults may be others; ``owners`` are all of these.
+    ``infos`` has the field by the backend whose option it is (defaults may differ), or by "" for a field of no backend.
     """
+    info = next(iter(infos.values()))
     explained, names = info.description or "", f"{option_name(name)} {name}"
     if info.annotation is bool:
         return click.Option(names.split(), is_flag=True, default=None, help=explained)
     if not info.is_required() and info.default_factory is None and info.default is not None:
-        whose: dict[str, list[str]] = defaultdict(list)
-        for field, owner in zip((info, *alike), owners, strict=True):
-            value = field.default
-            whose[f"{value:g}" if isinstance(value, float) else str(value)].append(owner)
-        defaults = [value + (f" ({', '.join(whose[value])})" if len(whose) > 1 else "") for value in whose]
+        owners: dict[str, list[str]] = defaultdict(list)
+        for owner, field in infos.items():
+            owners[f"{field.default:g}" if isinstance(field.default, float) else str(field.default)].append(owner)
+        defaults = [value + (f" ({', '.join(owners[value])})" if len(owners) > 1 else "") for value in owners]
         explained += f"  [default: {' or '.join(defaults)}]"
-    of = info.annotation
-    choice: tuple[str, ...] = typing.get_args(of) if typing.get_origin(of) is Literal else ()
-    usual = "|".join(choice) or ("NUMBER" if "int" in str(of) or "float" in str(of) else "TEXT")
-    metavar, kind = written or (WRITTEN.get(name, usual), click.STRING)
+    kind = info.annotation
+    choice: tuple[str, ...] = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+    usual = "|".join(choice) or ("NUMBER" if "int" in str(kind) or "float" in str(kind) else "TEXT")
+    metavar, parser = written or (WRITTEN.get(name, usual), str)
     choices = COMPLETED.get(name, partial(list, choice))
-    return option(names, explained, metavar, kind, shell_complete=completing(choices))
+    return option(names, explained, metavar, parser, shell_complete=completing(choices))

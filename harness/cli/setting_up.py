@@ -16,7 +16,7 @@ from harness.environments import Variant, building, mpi
 from harness.environments.pythons import at
 from harness.errors import InvalidInput, writing
 from harness.files import write_atomically
-from harness.sites import config as own
+from harness.sites import config
 from harness.sites import site as sites
 from harness.sites.file import NAME
 
@@ -118,12 +118,12 @@ def env() -> None:
 
 
 def _built() -> list[str]:
-    """What has environments."""
+    """The names of backends and MPI libraries, which have environments."""
     return [*names(), *mpi.LIBRARIES]
 
 
 def _environments(name: str, variant: Variant, framework: str | None = None) -> list[environments.EnvironmentSpec]:
-    """Those of a backend, or that of an MPI library. Raises InvalidInput."""
+    """The environments of a backend, or that of an MPI library. Raises InvalidInput."""
     return [mpi.environment(name)] if name in mpi.LIBRARIES else backend(name).environments(variant, framework)
 
 
@@ -177,10 +177,10 @@ def env_build(names: tuple[str, ...], variant: Variant, framework: str | None, h
 @FRAMEWORK
 def env_check(name: str, where: Path | None, variant: Variant, framework: str | None) -> None:
     """Import what BACKEND needs in its environment, and compare its packages with the pinned ones."""
-    # Of several frameworks a provided environment is for one: the first, unless it is named.
-    every = _environments(name, variant, framework)
-    for wanted in every if where is None else every[:1]:
-        report = building.check(wanted, None if where is None else at(where, wanted))
+    # A provided environment is for one of several frameworks: the first, unless it is named.
+    specs = _environments(name, variant, framework)
+    for spec in specs if where is None else specs[:1]:
+        report = building.check(spec, None if where is None else at(where, spec))
         click.echo(f"{report.python}  Python {report.python_version}")
         for module, version in report.imported.items():
             click.echo(f"  {module} {version}")
@@ -189,7 +189,7 @@ def env_check(name: str, where: Path | None, variant: Variant, framework: str | 
         for package, (pinned, installed) in report.mismatched.items():
             click.echo(f"  {package} is {installed or 'missing'}, pinned {pinned}")
         if report.failed or (report.mismatched and where is None):
-            raise InvalidInput(f"the environment of {wanted.backend} is not as it should be: {report.python}")
+            raise InvalidInput(f"the environment of {spec.backend} is not as it should be: {report.python}")
 
 
 @env.command("path", short_help="Print the folder of a backend's environment")
@@ -198,9 +198,9 @@ def env_check(name: str, where: Path | None, variant: Variant, framework: str | 
 @FRAMEWORK
 def env_path(name: str, variant: Variant, framework: str | None) -> None:
     """Print the folder of BACKEND's environment. Fails if it is not built."""
-    wanted = _environments(name, variant, framework)[0]
-    environments.require(wanted)
-    click.echo(environments.path(wanted))
+    spec = _environments(name, variant, framework)[0]
+    environments.require(spec)
+    click.echo(environments.path(spec))
 
 
 @click.command("config")
@@ -209,18 +209,15 @@ def config_(as_json: bool) -> None:
     """Show and check your own defaults, and the site where runs take place."""
     from harness.running.prepare import chosen_site
 
-    chosen = own.read()
-    values = chosen.model_dump(exclude_none=True) | ({"output": str(chosen.folder)} if chosen.folder else {})
-    name, why = chosen_site(None)
-    site = sites.find(name) if name else None
-    where, what = (site.name, why) if site else ("local:default", why or "this machine")
+    defaults, file = config.read(), config.path()
+    values = defaults.model_dump(exclude_none=True) | ({"output": str(defaults.folder)} if defaults.folder else {})
+    name, reason = chosen_site(None)
+    site, reason = (sites.find(name).name, reason) if name else ("local:default", reason or "this machine")
     if as_json:
-        click.echo(json.dumps({"file": str(own.path()), "values": values, "site": where, "because": what}, indent=1))
+        click.echo(json.dumps({"file": str(file), "values": values, "site": site, "because": reason}, indent=1))
         return
-    click.echo(f"runs take place at {where}: {what}")
-    if not values:
-        click.echo(f"\nYou have no defaults. They would be in {own.path()}, for example:\n\n{EXAMPLE}", nl=False)
-        return
-    click.echo(f"\nyour defaults, in {own.path()}:")
-    for key, value in values.items():
-        click.echo(f"    {key:7}  {value}")
+    click.echo(f"runs take place at {site}: {reason}\n")
+    if values:
+        click.echo("\n".join([f"your defaults, in {file}:", *(f"    {key:7}  {values[key]}" for key in values)]))
+    else:
+        click.echo(f"You have no defaults. They would be in {file}, for example:\n\n{EXAMPLE}", nl=False)

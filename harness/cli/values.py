@@ -21,10 +21,7 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def completing(values: Callable[[], Iterable[str]]) -> Completions:
-    """Completes a value in a shell, or the last one of a list, to one of ``values``; if none fits, to a file.
-
-    ``-`` counts as ``_``.
-    """
+    """Completes the value, or the last one of a list, to one of ``values``, or else to a file. ``-`` counts as ``_``."""
 
     def completions(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         before, comma, last = incomplete.rpartition(",")
@@ -41,7 +38,7 @@ QUIET = click.option("--quiet", is_flag=True, help="no progress")
 
 
 class ParsedText(click.ParamType[object]):
-    """A value that ``read`` understands. What it raises as ValueError says what would be right."""
+    """A value that ``read`` understands. Its ValueError names what would be right."""
 
     name = "text"
 
@@ -57,10 +54,9 @@ class ParsedText(click.ParamType[object]):
 
 
 def source(value: str) -> str:
-    """A source of results, with times for what it says relative to now.
+    """A source of results, with absolute times for relative ones.
 
-    All that is relative counts from the same moment, so that windows that meet leave no gap, and what the command writes
-    names the window that it had.
+    A command has one "now": windows that meet leave no gap, and its output names the window that it had.
     """
     from harness.results.selection import at_time
 

@@ -1,1 +1,1 @@
-"""The pure middle: what is measured, the plan, placement, exchange. Nothing here has an effect."""
+"""The pure middle: specs, plans, placement, exchange. Nothing here has an effect."""

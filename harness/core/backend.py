@@ -1,8 +1,7 @@
-"""What a backend tells the controller about itself, and how backends are found.
+"""The description of a backend for the controller, and the search for backends.
 
-A backend is a folder with a ``backend.py`` that defines ``BACKEND`` (this module's ``Backend``), and a trainer that runs
-beside the framework (see ``Backend.trainer``). Folders under ``backends`` are found by themselves; other packages announce
-theirs through the entry point group ``harness.backends``.
+A backend is a folder under ``backends`` with a ``backend.py`` that defines ``BACKEND``, and a trainer that runs beside the
+framework (see ``Backend.trainer``). Other packages announce theirs through the entry point group ``harness.backends``.
 """
 
 import importlib
@@ -22,7 +21,7 @@ from harness.core.parts import part
 from harness.core.spec import (
     COMPOSED,
     EMULATED,
-    TRAINING_ONLY,
+    OTHER_TRAINING,
     UNUSED_BY_KERNELS,
     Frozen,
     Options,
@@ -38,36 +37,30 @@ from harness.errors import InvalidInput, error_in_one_line
 EVERY = "all"  # in place of the names of backends
 Role = Literal["worker", "ps"]
 
-# On which side of the suite's question a backend is: do MPI-based toolkits scale better than parameter servers? A
-# framework's own collectives are neither; they tell the strategy's share of an answer from the framework's.
+# The side of a backend in the suite's question: do MPI-based toolkits scale better than parameter servers? A framework's
+# own collectives are neither; they tell the strategy's share of an answer from the framework's.
 Family = Literal["parameter_servers", "toolkit", "collectives"]
 
 
 @dataclass(frozen=True)
 class Seat:
-    """One process of a run, before it has a host: its role, its rank within the role, and the node it sits on.
-
-    A worker drives ``devices`` devices, of which ``local_rank`` numbers the first one on the node.
-    """
+    """One process of a run, before it has a host."""
 
     role: Role
-    rank: int
+    rank: int  # within the role
     node: int
-    local_rank: int = 0
-    devices: int = 1
+    local_rank: int = 0  # the number of a worker's first device on its node
+    devices: int = 1  # that a worker drives
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What the processes of a completed spec are told: ``details`` are for the trainer (JSON types only).
+    """Settings for the processes of a completed spec."""
 
-    With ``mpi`` the launcher starts all processes as the ranks of one MPI world, workers first.
-    """
-
-    mpi: bool = False
+    mpi: bool = False  # start all processes as the ranks of one MPI world, workers first
     env: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)  # for the trainer: JSON types only
 
 
 def data_formats(framework: str, device: str) -> tuple[str, ...]:
@@ -81,14 +74,7 @@ def data_formats(framework: str, device: str) -> tuple[str, ...]:
 class Backend:
     """A way of distributing training. Everything that sets one backend apart from another is in here and its trainer.
 
-    The first of ``frameworks`` and of the transports is the default. ``cuda_transports`` are those between GPUs, where
-    they differ from those between CPUs, ``brought`` what else an environment that users bring may have. ``environment``
-    gives what a framework needs on a kind of device. ``family`` says on which side of a comparison the backend stands.
-    ``exchange`` says what a step moves, for the scaling model; without it nothing is predicted. ``devices`` are those
-    that it trains on, ``compiled_for`` what else its environments differ by. ``seats`` depends on what was asked for
-    alone (nodes, devices per node, options), ``arrange`` on the completed spec: over the transport "mpi" they are by
-    default an MPI world. ``kernels`` are those that its ``fabric`` has the operations for; without ``trains`` there is
-    nothing else. ``data_formats`` are those of a framework on a device.
+    The first of ``frameworks`` and of the transports is the default.
     """
 
     name: str
@@ -98,32 +84,33 @@ class Backend:
     folder: Path
     transports: tuple[str, ...]
     precisions: tuple[str, ...]
-    environment: Callable[[str, Variant], EnvironmentSpec]
+    environment: Callable[[str, Variant], EnvironmentSpec]  # of a framework on a kind of device
+    # Seats depend on the nodes, devices per node and options of a request alone, the arrangement on the completed spec.
     seats: Callable[[RunSpec], tuple[Seat, ...]] = lambda spec: workers_and_servers(spec, spec.devices_per_node)
     arrange: Callable[[RunSpec], Arrangement] = lambda spec: Arrangement(mpi=spec.transport == "mpi")
-    devices: tuple[Variant, ...] = ("cpu", "cuda")
-    compiled_for: tuple[Variant, ...] = ()
-    cuda_transports: tuple[str, ...] = ()
-    brought: tuple[str, ...] = ()
-    data_formats: Callable[[str, str], tuple[str, ...]] = data_formats
+    devices: tuple[Variant, ...] = ("cpu", "cuda")  # that it trains on
+    compiled_for: tuple[Variant, ...] = ()  # other variants of its environments
+    cuda_transports: tuple[str, ...] = ()  # between GPUs, where they differ from those between CPUs
+    brought: tuple[str, ...] = ()  # other transports, which an environment that users bring may have
+    data_formats: Callable[[str, str], tuple[str, ...]] = data_formats  # of a framework on a device
     options: type[Options] = Options
     validate: Callable[[RunSpec], None] = lambda spec: None
     expected_updates: Callable[[RunSpec], int] = lambda spec: spec.warmup_steps + spec.steps
-    exchange: Callable[[RunSpec], Exchange] | None = None
-    kernels: tuple[str, ...] = ()
-    trains: bool = True
+    exchange: Callable[[RunSpec], Exchange] | None = None  # of a step, for predictions; without it there are none
+    kernels: tuple[str, ...] = ()  # for which its ``fabric`` has the operations
+    trains: bool = True  # if not, it has kernels only
 
     def transports_on(self, device: str) -> tuple[str, ...]:
-        """What can carry the gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
+        """The carriers of gradients between ``cpu`` or ``cuda`` devices; the first is the default."""
         return self.cuda_transports if device == "cuda" and self.cuda_transports else self.transports
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """What it has environments for."""
+        """The kinds of device and of MPI that it has environments for."""
         return (*self.devices, *self.compiled_for)
 
     def variant(self, spec: RunSpec) -> Variant:
-        """Which of them a completed ``spec`` takes."""
+        """The one of ``variants`` that a completed ``spec`` takes."""
         return "openmpi" if spec.mpi == "openmpi" and "openmpi" in self.compiled_for else variant_of(spec.device)
 
     def environments(self, variant: Variant, framework: str | None = None) -> list[EnvironmentSpec]:
@@ -204,15 +191,11 @@ def option_fields() -> dict[str, str]:
 
 
 def unused_by_kernels() -> set[str]:
-    """Options that mean nothing to a kernel: those of all backends, and those of which their backend says so."""
+    """Options that mean nothing to a kernel: those of all backends, and those that their backend declares so."""
     fields = [field for owner in working() for field in owner.options.model_fields.items()]
     extras = [(name, info.json_schema_extra) for name, info in fields]
-    return {*UNUSED_BY_KERNELS, *(name for name, extra in extras if isinstance(extra, dict) and TRAINING_ONLY in extra)}
-
-
-@cache
-def _usual(options: type[Options]) -> Mapping[str, object]:
-    return options().model_dump()
+    marked = (name for name, extra in extras if isinstance(extra, dict) and OTHER_TRAINING in extra)
+    return {*UNUSED_BY_KERNELS, *marked}
 
 
 def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
@@ -222,19 +205,18 @@ def differing(spec: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[st
     installed have no known defaults.
     """
     try:
-        usual = _usual(backend(spec["backend"]).options)
+        options = backend(spec["backend"]).options
     except InvalidInput:
-        usual = {}
+        options = Options
     fields = {name: value for name, value in _chosen(RunSpec, spec).items() if name not in ignored}
     for name, model in (("training", Training), ("program", Program)):
         if isinstance(parts := fields.get(name), Mapping):
             fields[name] = _chosen(model, parts)
-    options = {name: value for name, value in spec["options"].items() if name not in usual or value != usual[name]}
-    return fields | {"options": options}
+    return fields | {"options": _chosen(options, spec["options"])}
 
 
 def wrong_option(spec: RunSpec) -> str:
-    """What its backend says against an option of ``spec``; "" if that is nothing, or the backend is not known here."""
+    """The complaint of its backend about an option of ``spec``; "" if there is none, or the backend is not known here."""
     try:
         options = backend(spec.backend).options
     except InvalidInput:
@@ -262,19 +244,19 @@ def check_owners(options: Iterable[str], chosen: Collection[str], optional: Coll
 
 
 def contenders(
-    names: Sequence[str], device: str, wanted: Callable[[Backend], object] = lambda backend: backend.trains
+    names: Sequence[str], device: str, condition: Callable[[Backend], object] = lambda backend: backend.trains
 ) -> list[dict[str, str]]:
-    """What ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order, as fields of a spec.
+    """The fields of a spec that ``names`` such as ``parameter_server`` or ``horovod:torch:gloo`` stand for, in their order.
 
-    ``all`` is every ``wanted`` backend, on each of its frameworks, over each transport there is between ``device``s ("cpu"
-    or "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named twice, and for
-    what does not train on the ``device``.
+    ``all`` is every backend that meets the ``condition``, on each of its frameworks, over each transport there is between
+    ``device``s ("cpu" or "cuda"). A field that was not chosen is left out. Raises InvalidInput for what is unknown or named
+    twice, and for what does not train on the ``device``.
     """
     if [*names] == [EVERY]:
         return [
             {"backend": each.name, "framework": framework, "transport": transport}
             for each in working()
-            if device in each.devices and wanted(each)
+            if device in each.devices and condition(each)
             for framework in each.frameworks
             for transport in each.transports_on(device)
         ]

@@ -47,10 +47,7 @@ def encoding_of(file: Path) -> str:
 
 
 def lines(log: Path) -> Iterator[str]:
-    """The lines of a log as a terminal shows them, also what a carriage return overwrites; of long lines the parts.
-
-    Raises OSError.
-    """
+    """The lines of a log as a terminal shows them, also those that are overwritten; long ones in parts. Raises OSError."""
     with log.open(encoding=encoding_of(log), errors="replace") as texts:
         before = ""
         while part := texts.readline(LONGEST):
@@ -107,13 +104,13 @@ def _decimal(digits: str) -> str:
 
 
 def _grouped(digits: str, mark: str) -> bool:
-    """Whether ``mark`` sets the thousands of a whole number apart; without a mark, whether there are digits only."""
+    """Tell whether ``mark`` sets the thousands of a whole number apart; without a mark, whether there are digits only."""
     pattern = rf"[1-9][0-9]{{0,2}}(?:{re.escape(mark)}[0-9]{{3}})+" if mark else "[0-9]+"
     return re.fullmatch(pattern, digits) is not None
 
 
 def is_torn(line: str, begin: int, end: int) -> bool:
-    """Whether a number that was looked for from ``begin`` to ``end`` of a line goes on before or behind."""
+    """Tell whether a number that was looked for from ``begin`` to ``end`` of a line goes on before or behind."""
     text = line[begin:end]
     if re.match(r"[0-9.,]", text) and re.search(r"[0-9]\.?$", line[:begin]):
         return True

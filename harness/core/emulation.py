@@ -1,11 +1,10 @@
-"""Emulated devices: how long a step takes on a device that is not here, and what it takes to believe such a run.
+"""Emulated devices: the time of a step on a device that is not here, and the checks of such a run.
 
-The kernels of a network are replaced by waiting for the time that they take on the device, all else is real: framework,
-processes, tensors, placement, exchange, network. Time is dilated: a second of the device takes ``dilation`` seconds, so
-that a machine of few cores can carry many ranks, and links are slower by as much. ``docs/emulation.md`` has method and
-limits.
+The kernels of a network are replaced by waiting for the time that they take on the device. All else is real: framework,
+processes, tensors, placement, exchange, network. A second of the device takes ``dilation`` seconds, so that few cores can
+carry many ranks, and links are slower by as much. ``docs/emulation.md`` has method and limits.
 
-A device is a file, ``devices/NAME.toml`` or the user's own: what one step was measured to take, for each network.
+A device is a file, ``devices/NAME.toml`` or the user's own, with the measured time of one step for each network.
 """
 
 import tomllib
@@ -33,55 +32,44 @@ STEADY = "steady_steps"
 
 
 class DeviceStep(Frozen):
-    """What a network was measured to do on a device, alone: img/s at a batch per device, on images of so many pixels a side
-    (None: the model's own). ``source`` says who measured it, and how.
-    """
+    """The measured speed of a network on a device, alone."""
 
     img_per_s: float = Field(gt=0)
-    batch_size: int = Field(ge=1)
-    image_size: int | None = None
-    source: str = Field(min_length=1)
+    batch_size: int = Field(ge=1)  # per device
+    image_size: int | None = None  # pixels a side; None: the model's own
+    source: str = Field(min_length=1)  # who measured it, and how
 
 
 class DeviceProfile(Frozen):
-    """A device: which share of a step its forward pass takes, and what it does with each model, by name."""
+    """A device, with its steps by the name of the model."""
 
     description: str
-    forward_share: float = Field(gt=0, lt=1)
+    forward_share: float = Field(gt=0, lt=1)  # of a step, which its forward pass takes
     steps: dict[str, DeviceStep]
 
 
 class Emulation(Frozen):
-    """What a plan says of its emulated device. A step of one device alone takes ``step_s`` seconds, undilated."""
+    """The emulated device of a plan."""
 
     device: str
-    step_s: float
+    step_s: float  # of one device alone, undilated
     forward_share: float
     source: str
 
 
 class Kept(Frozen):
-    """How well a rank's machine kept up within the window. Times are real ones.
+    """Figures of how well a rank's machine kept up within the window. Times are real ones."""
 
-    ``busy`` is the share of all cores' time that was not idle, the hypervisor's included, in each slice of a twentieth of a
-    step. ``late_sum_s`` and ``late_p99_s`` are of the delays between a deadline of the device and waking up for it, and
-    ``stalled_s`` is how long the devices waited for parameters and images, and ``stalls_s`` how long the first of them did
-    before each layer of the forward pass, in their order. ``resent`` of ``sent`` TCP segments were sent again.
-    ``computed_s`` is how long they computed in all, delays included.
-    ``link_bytes_per_s`` is what the rank's interface is limited to, None if it is not, or nobody can tell. ``forked``: the
-    process shares its framework's memory with those of the same run.
-    """
-
-    busy: list[float]
-    late_sum_s: float
-    late_p99_s: float
-    stalled_s: float
-    computed_s: float
-    stalls_s: tuple[float, ...] = ()
-    sent: int
-    resent: int
-    link_bytes_per_s: float | None
-    forked: bool = False
+    busy: list[float]  # share of all cores' time not idle, the hypervisor's included, by slice of a twentieth of a step
+    late_sum_s: float  # the sum of the delays between a deadline of the device and waking up for it
+    late_p99_s: float  # their 99th percentile
+    stalled_s: float  # the time that the devices waited for parameters and images
+    computed_s: float  # the time that they computed in all, delays included
+    stalls_s: tuple[float, ...] = ()  # the waits of the first device before each layer of the forward pass, in order
+    sent: int  # TCP segments
+    resent: int  # of these
+    link_bytes_per_s: float | None  # the limit of the rank's interface; None if there is none, or nobody can tell
+    forked: bool = False  # the process shares its framework's memory with those of the same run
 
 
 def known() -> list[str]:
@@ -98,12 +86,12 @@ def profile(name: str) -> DeviceProfile:
         raise InvalidInput(f"{option}: neither one of {', '.join(known())}, nor a file")
     with making_sense_of(option):
         content = tomllib.loads(file.read_text())
-        own = {key: content.pop(key) for key in ("description", "forward_share") if key in content}
-        return DeviceProfile(**own, steps=TypeAdapter(dict[str, DeviceStep]).validate_python(content))
+        fields = {key: content.pop(key) for key in ("description", "forward_share") if key in content}
+        return DeviceProfile(**fields, steps=TypeAdapter(dict[str, DeviceStep]).validate_python(content))
 
 
 def emulation(spec: RunSpec) -> Emulation | None:
-    """What is emulated in a run of this completed spec. Raises InvalidInput where the device's time is not known."""
+    """The emulation in a run of this completed spec, if any. Raises InvalidInput where the device's time is not known."""
     if not spec.emulated:
         return None
     option, device = f"--device {spec.device}", profile(spec.emulated)
@@ -129,19 +117,16 @@ def emulation(spec: RunSpec) -> Emulation | None:
 
 
 def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -> Mapping[str, tuple[bool, str]]:
-    """Whether the machines kept up with what was emulated, by name of the check: passed, and the figures.
-
-    ``windows_s`` are the ranks' windows in real seconds.
-    """
+    """The checks of whether machines kept up, by name: passed, and the figures. ``windows_s`` are real, one per rank."""
 
     def most(of_slice: Callable[[float], float]) -> float:
         """The mean over the window of the rank where it is largest; all, where nobody has looked."""
-        return max(fmean(map(of_slice, one.busy)) if one.busy else 1.0 for one in kept)
+        return max(fmean(map(of_slice, rank.busy)) if rank.busy else 1.0 for rank in kept)
 
     busy, bursts = most(float), most(lambda share: share > 0.98)
-    late = max(one.late_sum_s / window for one, window in zip(kept, windows_s, strict=True))
-    p99_s = max(one.late_p99_s for one in kept) / dilation
-    resent = sum(one.resent for one in kept) / max(1, sum(one.sent for one in kept))
+    late = max(rank.late_sum_s / window for rank, window in zip(kept, windows_s, strict=True))
+    p99_s = max(rank.late_p99_s for rank in kept) / dilation
+    resent = sum(rank.resent for rank in kept) / max(1, sum(rank.sent for rank in kept))
     return {
         MACHINE: (
             busy <= MOST_BUSY and bursts <= MOST_BURSTS,
@@ -161,7 +146,7 @@ def kept_up(kept: Sequence[Kept], windows_s: Sequence[float], dilation: float) -
 
 
 def remedy(failed: Collection[str]) -> list[str]:
-    """What to do when checks of these names have failed, a clause each."""
+    """Advice when checks of these names have failed, a clause each."""
     late = ["take a larger --dilation, with links slower by as much"] if set(KEPT_UP) & set(failed) else []
     return late + ["give more --steps"] * (STEADY in failed)
 

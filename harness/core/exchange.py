@@ -1,7 +1,7 @@
-"""Which parameter server holds which part of which tensor, and what a step's exchange of gradients consists of.
+"""The placement of tensors on parameter servers, and the parts of a step's exchange of gradients.
 
-There are two mechanisms of exchange, and a backend's ``exchange`` says which one is its own, with the real placement and
-the real buffers. Pure data and functions; ``harness.prediction`` turns it into time.
+A backend's ``exchange`` describes its mechanism, one of two, with the real placement and the real buffers. Pure data and
+functions; ``harness.prediction`` turns it into time.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,9 @@ from typing import Literal
 from harness.models.layers import BYTES_PER_ELEMENT, Tensor
 
 MIB = 2**20
+# A worker gets the parameters before its forward pass, or each piece once all workers have pushed its gradient.
 Pulls = Literal["before_forward", "after_push"]
+# The messages of a step's barrier: only the gradients, or one from each worker to each other one, for a step or a piece.
 Tokens = Literal["none", "all_to_all", "all_to_all_per_piece"]
 
 
@@ -60,23 +62,17 @@ def bytes_per_server(pieces: Sequence[Piece], servers: int) -> list[int]:
 class ServerExchange:
     """Every worker exchanges every piece with the parameter server that holds it.
 
-    The servers of one node share its link. So ``servers`` and ``pieces`` count and number them as one, of at most
-    ``ps_per_node`` processes. The ``workers_per_node`` share one, too, and exchange every piece each.
-    ``pulls`` says when a worker gets the parameters: before its forward pass, or piece by piece as soon as all workers have
-    pushed that piece's gradient. ``ordered``: before the forward pass they come in the order of their use, or in none; None
-    where nobody says. ``shared_nodes``: a server sits beside a worker, which reaches it without the network.
-    ``tokens`` are the messages of a step's barrier: none but the gradients themselves, one from each worker to each other
-    worker, or that for every piece.
+    The servers of one node share its link: ``servers`` and ``pieces`` count and number them as one.
     """
 
     pieces: tuple[Piece, ...]
     servers: int
-    shared_nodes: bool
+    shared_nodes: bool  # a server sits beside a worker, which reaches it without the network
     pulls: Pulls
     tokens: Tokens = "none"
-    ordered: bool | None = None
-    ps_per_node: int = 1
-    workers_per_node: int = 1
+    ordered: bool | None = None  # parameters come before the forward pass in the order of use; None: nobody says
+    ps_per_node: int = 1  # processes that count as one server, at most
+    workers_per_node: int = 1  # they share a link, too, and each exchanges every piece
 
     def name(self, server: int) -> str:
         """``PS 17``; ``PS node 17``, the 18th that has servers, where one has several."""
@@ -85,15 +81,12 @@ class ServerExchange:
 
 @dataclass(frozen=True)
 class AllreduceExchange:
-    """All workers sum their gradients, in buffers of at most ``buffer_bytes`` filled in the order of the backward pass.
+    """All workers sum their gradients, in buffers filled in the order of the backward pass. A larger tensor goes alone."""
 
-    A buffer leaves when it is full, or, with ``waits="until_free"``, with whatever is in it as soon as the buffer before it
-    is done. A tensor that is larger than a buffer goes alone. If it is not ``overlapped``, nothing is computed meanwhile.
-    """
-
-    buffer_bytes: int
+    buffer_bytes: int  # at most
+    # A buffer leaves when it is full, or with whatever is in it as soon as the buffer before it is done.
     waits: Literal["until_full", "until_free"] = "until_full"
-    overlapped: bool = True
+    overlapped: bool = True  # if not, nothing is computed meanwhile
 
 
 Exchange = ServerExchange | AllreduceExchange

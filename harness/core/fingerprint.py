@@ -1,10 +1,10 @@
-"""The same work: what a measurement has computed, in a few numbers, and where two of them part.
+"""The fingerprint of a measurement: the results of its arithmetic in a few numbers, and where two of them part.
 
-On synthetic images and with one seed every run of a spec does the same arithmetic, and its losses and parameters are what
-is left of it. Workers report both when the window has closed, so that a fingerprint costs the measurement nothing.
+On synthetic images and with one seed every run of a spec does the same arithmetic, which leaves losses and parameters.
+Workers report both when the window has closed, so that a fingerprint costs the measurement nothing.
 
-Two runs on the same software are compared over the first ``FIRST`` steps since the start, before rounding has grown into
-something else. docs/regressions.md says how, and what is ``allowed``.
+Two runs on the same software are compared over the first ``FIRST`` steps, before rounding errors have grown.
+docs/regressions.md describes the comparison, and what is ``allowed``.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from harness.core.spec import Frozen
 
 FIRST = 10  # steps, as many as the protocol's warm-up has
-# By precision, relative: what losses may differ by from float32 on another device (benchmarks/gpu_check.py).
+# The relative difference that losses may have from float32 on another device, by precision (benchmarks/gpu_check.py).
 TOLERANCES = {"fp32": 1e-3, "tf32": 0.02, "amp": 0.05, "fp16": 0.05}
 FP32_ON_CPUS = 1e-4  # 30 times as much as repeats with parameter servers were found to differ by (docs/regressions.md)
 EMULATED = "an emulated device computes no losses; its gradients are known values, which tests check the sums of"
@@ -27,53 +27,42 @@ UNREPORTED = "its workers report no losses"
 
 
 class LossGroup(Frozen):
-    """What the ``repeats`` with these numbers have in common bit for bit.
-
-    ``losses`` are those of the first steps, means over all ranks. ``bits`` is a digest (128 bits of SHA-256, hexadecimal)
-    of the losses of all steps and ranks, and of the parameters after the last step.
-    """
+    """The outcome that the ``repeats`` with these numbers have in common bit for bit."""
 
     repeats: tuple[int, ...]
-    losses: tuple[float, ...]
-    bits: str
+    losses: tuple[float, ...]  # of the first steps, means over all ranks
+    bits: str  # 128 bits of SHA-256, hexadecimal: of all steps' and ranks' losses, and the last step's parameters
 
 
 class Fingerprint(Frozen):
-    """The outcomes of a run's repeats, that of the most repeats first; or why there are none.
+    """The outcomes of a run's repeats, that of the most repeats first."""
 
-    ``steps`` is how many the bits are of, warm-up included.
-    """
-
-    steps: int = 0
+    steps: int = 0  # that the bits are of, warm-up included
     outcomes: tuple[LossGroup, ...] = ()
-    note: str = ""
+    note: str = ""  # why there are no outcomes
 
     @property
     def usual(self) -> LossGroup:
-        """What came of the most repeats, of the first one if all differ."""
+        """The outcome of the most repeats, of the first one if all differ."""
         return self.outcomes[0]
 
     @property
     def exact(self) -> bool:
-        """Whether several repeats, and more than half of them, are the same bit for bit: then nothing is left to chance."""
+        """True if several repeats, and more than half of them, are the same bit for bit: then nothing is left to chance."""
         return 1 < len(self.usual.repeats) > sum(len(other.repeats) for other in self.outcomes[1:])
 
 
 class Parting(NamedTuple):
-    """Where two outcomes part: the ``step`` since the start (the first is 1), and the loss of either there.
+    """The place where two outcomes part, and the loss of either there."""
 
-    ``step`` is 0 where the losses of the first steps are the same, and those of later ones, or of single ranks, or the
-    parameters are not. With ``beyond`` it is more than rounding explains.
-    """
-
-    step: int
+    step: int  # from 1; 0 if the first steps have the same losses, but later ones, single ranks or parameters differ
     old: float
     new: float
-    beyond: bool
+    beyond: bool  # by more than rounding explains
 
 
 def allowed(precision: str, device: str) -> float:
-    """By how much losses on the same software may differ, relative, on a ``device`` such as "cpu" or "cuda"."""
+    """The relative difference that losses on the same software may have on a ``device`` such as "cpu" or "cuda"."""
     return FP32_ON_CPUS if (precision, device) == ("fp32", "cpu") else TOLERANCES[precision]
 
 
@@ -92,7 +81,7 @@ def taken(repeats: Sequence[tuple[Sequence[Sequence[float]], str]]) -> Fingerpri
 
 
 def parting(old: Fingerprint, new: Fingerprint, at_most: float) -> Parting | None:
-    """Where two runs on the same software part; None if they do not. ``at_most`` is what is ``allowed``.
+    """The place where two runs on the same software part; None if they do not. ``at_most`` is what is ``allowed``.
 
     Every repeat of one has to differ from every repeat of the other, and by more than repeats of one run do.
     """
@@ -101,19 +90,19 @@ def parting(old: Fingerprint, new: Fingerprint, at_most: float) -> Parting | Non
     return _apart(old.outcomes, new.outcomes, at_most)
 
 
-def odd_repeats(found: Fingerprint, at_most: float) -> Iterator[tuple[LossGroup, Parting]]:
+def odd_repeats(fingerprint: Fingerprint, at_most: float) -> Iterator[tuple[LossGroup, Parting]]:
     """The outcomes of a run that part from its usual one: by more than ``at_most``, and by a bit if it is ``exact``."""
-    for other in found.outcomes[1:]:
-        apart = _apart([found.usual], [other], at_most)
-        if apart is None and found.exact:
-            apart = _other_bits(found.usual, other, same_steps=True)
+    for other in fingerprint.outcomes[1:]:
+        apart = _apart([fingerprint.usual], [other], at_most)
+        if apart is None and fingerprint.exact:
+            apart = _other_bits(fingerprint.usual, other, same_steps=True)
         if apart:
             yield other, apart
 
 
-def spread(found: Fingerprint) -> float:
-    """By how much the losses of a run's repeats differ at most, relative."""
-    return max(map(_spread, zip(*(outcome.losses for outcome in found.outcomes), strict=False)), default=0.0)
+def spread(fingerprint: Fingerprint) -> float:
+    """The largest relative difference between the losses of a run's repeats."""
+    return max(map(_spread, zip(*(outcome.losses for outcome in fingerprint.outcomes), strict=False)), default=0.0)
 
 
 def _apart(old: Sequence[LossGroup], new: Sequence[LossGroup], at_most: float) -> Parting | None:
@@ -132,7 +121,7 @@ def _apart(old: Sequence[LossGroup], new: Sequence[LossGroup], at_most: float) -
 
 
 def _other_bits(old: LossGroup, new: LossGroup, same_steps: bool) -> Parting | None:
-    """Where two outcomes that rounding may set apart are not the same bit for bit."""
+    """The place where two outcomes that rounding may set apart differ in their bits; None if they do not."""
     for step, (here, there) in enumerate(zip(old.losses, new.losses, strict=False), start=1):
         if here != there:
             return Parting(step, here, there, beyond=False)
@@ -145,6 +134,6 @@ def _spread(losses: Sequence[float]) -> float:
     return _difference(min(losses), max(losses))
 
 
-def _difference(one: float, other: float) -> float:
-    """Relative to the larger one."""
-    return 0.0 if one == other else abs(one - other) / max(abs(one), abs(other))
+def _difference(first: float, second: float) -> float:
+    """The difference relative to the larger number."""
+    return 0.0 if first == second else abs(first - second) / max(abs(first), abs(second))

@@ -6,7 +6,7 @@ from typing import Any
 from harness.core.parts import part
 from harness.core.text import did_you_mean
 
-ABOUT = {"title", "source", "line", "number"}  # what a file says besides fields of a program
+ABOUT = {"title", "source", "line", "number"}  # keys of a file that are no fields of a program
 
 
 def names() -> list[str]:
@@ -14,13 +14,8 @@ def names() -> list[str]:
 
 
 def read(name: str) -> dict[str, Any]:
-    """All that the file says. Raises ValueError if there is none."""
+    """The contents of the file: where the output has img/s, and in which unit, and what it is ABOUT. Raises ValueError."""
     if name not in names():
         right = did_you_mean(name, names()) or f"must be one of {', '.join(names())}"
         raise ValueError(f"--log {name}: {right}")
     return tomllib.loads((part("programs") / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def options(name: str) -> dict[str, Any]:
-    """The fields of a program that say where its output has img/s, and in which unit. Raises ValueError."""
-    return {field: value for field, value in read(name).items() if field not in ABOUT}

@@ -34,26 +34,21 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_":
 
 @dataclass(frozen=True)
 class Node:
-    """A host of the allocation: its name for people, its address for the other processes, and its GPUs.
+    """A host of the allocation."""
 
-    A GPU is called what ``CUDA_VISIBLE_DEVICES`` may hold: a number, a UUID ("GPU-…") or a MIG instance ("MIG-…").
-    """
-
-    name: str
-    address: str
-    gpus: tuple[str, ...] = ()
+    name: str  # for people
+    address: str  # for the other processes
+    gpus: tuple[str, ...] = ()  # as in CUDA_VISIBLE_DEVICES: numbers, UUIDs ("GPU-…") or MIG instances ("MIG-…")
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """The hosts a run gets, all alike, and the first of the ports it may listen on.
-
-    ``mpi_env`` tells MPI libraries which of them is meant and how these hosts reach each other, where they need to be told.
-    """
+    """The hosts that a run gets, all alike."""
 
     nodes: tuple[Node, ...]
     cores_per_node: int
-    base_port: int
+    base_port: int  # the first port that it may listen on
+    # These name the MPI library that is meant, and how the hosts reach each other, where libraries need to know.
     mpi_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -78,23 +73,18 @@ class Process(Seat):
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All processes of one repeat, workers first and by rank, and the backend's details (see ``Arrangement``).
-
-    ``world_size`` counts the worker processes. With ``mpi`` all processes are the ranks of one MPI world. ``emulation`` has
-    the fields of an ``Emulation``, if there is one, and ``data_format`` is that of a training, if it is known. A
-    ``container`` is an image that all processes run in (see ``launch.containers.within``).
-    """
+    """All processes of one repeat."""
 
     backend: str
     trainer: str
-    world_size: int
-    mpi: bool
-    processes: tuple[Process, ...]
-    details: Mapping[str, Any] = field(default_factory=dict)
+    world_size: int  # worker processes
+    mpi: bool  # all processes are the ranks of one MPI world
+    processes: tuple[Process, ...]  # workers first and by rank
+    details: Mapping[str, Any] = field(default_factory=dict)  # the backend's, see ``Arrangement``
     schema: str = SCHEMA
-    emulation: Mapping[str, object] | None = None
-    data_format: str | None = None
-    container: Mapping[str, Any] | None = None
+    emulation: Mapping[str, object] | None = None  # the fields of an ``Emulation``
+    data_format: str | None = None  # of a training, if it is known
+    container: Mapping[str, Any] | None = None  # an image that all processes run in, see ``launch.containers.within``
 
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -104,10 +94,10 @@ class LaunchPlan:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """What ``as_dict`` gave. Raises InvalidInput for the plan of another version of harness."""
+        """The plan that ``as_dict`` was called on. Raises InvalidInput for the plan of another version of harness."""
         if fields.get("schema") != SCHEMA:
             raise InvalidInput(f"plan.json has the schema {fields.get('schema')}; this harness reads {SCHEMA}")
-        processes = tuple(Process(**one | {"argv": tuple(one["argv"])}) for one in fields["processes"])
+        processes = tuple(Process(**process | {"argv": tuple(process["argv"])}) for process in fields["processes"])
         return cls(**{**fields, "processes": processes})
 
     @property
@@ -234,8 +224,8 @@ def launch_plan(
     def seated(index: int, seat: Seat) -> Process:
         node = allocation.nodes[seat.node]
         # A worker sees the GPUs that it drives. Parameter servers and CPU runs see none.
-        own = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
-        visible = own if spec.device == "cuda" and seat.role == "worker" else ()
+        gpus = node.gpus[seat.local_rank : seat.local_rank + seat.devices]
+        visible = gpus if spec.device == "cuda" and seat.role == "worker" else ()
         if len(visible) > 1 and any(name.startswith(MIG) for name in visible):
             raise InvalidInput(
                 f"--devices-per-node {spec.devices_per_node}: a worker of {backend.name} drives all GPUs of its node, "

@@ -1,6 +1,6 @@
 """Somebody's own program in the place of a backend: its processes get seats, roles and an MPI world as ours do.
 
-It is no backend that measures: it is in no list of them, and nothing compares it with them.
+It is no backend that measures: no list has it, and nothing compares it with backends.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from harness.errors import InvalidInput
 
 NAME = "launch"
 PROGRAM_MAIN = Path(__file__).parents[1] / "worker" / "program.py"
-UNUSED = (*OF_TRAINING, *OF_STEPS, "backend", "dilation", "bytes_scale")  # fields of a spec that it cannot be told
+UNUSED = (*OF_TRAINING, *OF_STEPS, "backend", "dilation", "bytes_scale")  # fields of a spec without a meaning for it
 OF_PROGRAM = Program.model_fields.keys() - {"command", "folder"}  # fields that are options
 
 
@@ -22,7 +22,7 @@ def program_of(spec: RunSpec) -> Program:
 
 
 def backend_of(spec: RunSpec) -> Backend:
-    """What plans a run of ``spec``. Raises InvalidInput for a backend that does not exist."""
+    """The backend that plans a run of ``spec``. Raises InvalidInput for a backend that does not exist."""
     return LAUNCHED if spec.program else backend(spec.backend)
 
 

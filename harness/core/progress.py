@@ -1,7 +1,6 @@
 """One line that says how far something is. On a terminal it is rewritten; elsewhere one is printed now and then.
 
-The text is not drawn by a thread of its own, as libraries for this do it: what is measured on the same machine must not be
-disturbed.
+No thread draws the text, as libraries do it: a measurement on the same machine must not be disturbed.
 """
 
 import shutil
@@ -14,10 +13,15 @@ from harness.core.text import duration
 REFRESH_S = 0.5  # between two lines on a terminal
 LOGGED_S = 60.0  # between two lines in a file or a pipe
 CLEAR_LINE = "\r\x1b[2K"
+OnCount = Callable[[int, int], None]  # is called with how many are done, and of how many
+
+
+def uncounted(done: int, of: int) -> None:
+    """Show nothing: the default of what takes an ``OnCount``."""
 
 
 class ProgressLine:
-    """The line. ``prefix`` says what comes before its text: how far the whole is of which this is a part."""
+    """The line. ``prefix`` gives the text before it: the progress of the whole of which this is a part."""
 
     def __init__(self, enabled: bool = True, prefix: Callable[[], str] = lambda: "") -> None:
         self._enabled, self._prefix, self._stream = enabled, prefix, sys.stderr
@@ -26,7 +30,7 @@ class ProgressLine:
         self._written_at = time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time for a new text. If it is, the next one is due some time later."""
+        """Tell whether it is time for a new text. If it is, the next one is due some time later."""
         now = time.monotonic()
         if not self._enabled or now - self._written_at < self._every_s:
             return False
@@ -57,7 +61,7 @@ class ProgressLine:
             self._print(CLEAR_LINE + text)
 
     def _print(self, text: str) -> None:
-        """Write it. Where nobody reads any more, as after ``2>&1 | head``, or a disk is full, what is measured goes on."""
+        """Write the text. A measurement goes on where nobody reads any more, as with ``2>&1 | head``, or a disk is full."""
         try:
             print(text, end="", file=self._stream, flush=True)
         except OSError:
@@ -65,7 +69,7 @@ class ProgressLine:
 
 
 class CountLine(ProgressLine):
-    """How many of a known number are done, how fast, and when all will be. ``per`` of them are one of a ``unit``."""
+    """Counts how many of a known number are done, how fast, and when all will be. ``per`` of them are one of a ``unit``."""
 
     def __init__(self, unit: str, per: int = 1, enabled: bool = True) -> None:
         super().__init__(enabled)

@@ -1,9 +1,9 @@
-"""RunSpec: what is measured. Every field is validated here, whether it comes from the command line, a file or Python."""
+"""RunSpec: a measurement to make. Every field is validated here, from the command line, a file or Python."""
 
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from harness import kernels, models
+from harness.core import known_logs
 from harness.core.text import LARGEST_SIZE
 from harness.core.validation import checked, option_name
 
@@ -27,22 +28,26 @@ EMULATED = "emulated:"  # begins the name of a device that waits instead of comp
 DEVICES = ("auto", "cpu", "cuda", f"{EMULATED}NAME|FILE")
 MpiLibrary = Literal["mpich", "openmpi", "intel"]
 MPI_LIBRARIES: tuple[MpiLibrary, ...] = get_args(MpiLibrary)
+Value = TypeVar("Value")
 
 # Names are written with ``_``; command lines and files may have ``-``.
 Underscored = BeforeValidator(lambda value: value.replace("-", "_") if isinstance(value, str) else value)
 
 
-# A backend's option that, with some values, makes it another training than synchronous SGD in float32 says so in its field:
-# ``json_schema_extra={OTHER_TRAINING: [values]}``. Such runs are not compared with the others.
+# In the ``json_schema_extra`` of a backend's option that means nothing to a kernel: its values that make another training
+# than synchronous SGD in float32. Runs with these are not compared with the others.
 OTHER_TRAINING = "other_training"
-# One that means nothing to a kernel says ``json_schema_extra={TRAINING_ONLY: True}``: it is no option of kernels.
-TRAINING_ONLY = "training_only"
 
 
-def of_training(default: Any, description: str, other: Sequence[Any] = (), **more: Any) -> Any:
+def option(default: Value, description: str, **limits: Any) -> Value:
+    """The field of an option, which the command line shows with its ``description``; ``limits`` are those of a Field."""
+    field: Value = Field(default, description=description, **limits)
+    return field
+
+
+def of_training(default: Any, description: str, other: Sequence[Any] = (), **limits: Any) -> Any:
     """The field of a backend's option that means nothing to a kernel; the values in ``other`` make it another training."""
-    extra: dict[str, Any] = {TRAINING_ONLY: True, **({OTHER_TRAINING: [*other]} if other else {})}
-    return Field(default, description=description, json_schema_extra=extra, **more)
+    return option(default, description, json_schema_extra={OTHER_TRAINING: [*other]}, **limits)
 
 
 class Frozen(BaseModel):
@@ -74,22 +79,20 @@ class Accuracy(Frozen):
 
 
 class Training(Frozen):
-    """How to train to an accuracy: SGD with momentum, linear scaling of the learning rate and a gradual warm-up.
+    """The way to train to an accuracy: SGD with momentum, linear scaling of the learning rate and a gradual warm-up.
 
     The schedule is that of Goyal et al. 2017 (arXiv:1706.02677). The rate is the spec's ``learning_rate`` ×
     global batch / ``reference_batch``: it rises to that linearly over the first epochs and is multiplied by ``decay`` at
     each of ``decay_epochs``. Fewer epochs than 90 shorten the schedule alike.
     """
 
-    epochs: int = Field(90, ge=1, le=100_000, description="times to see every training image, at most")
-    until: Accuracy | None = Field(None, description="stop once the validation images are classified as well as this")
+    epochs: int = option(90, "times to see every training image, at most", ge=1, le=100_000)
+    until: Accuracy | None = option(None, "stop once the validation images are classified as well as this")
     validation: str = Field(
         min_length=1,
         description="folder with the classes of the validation images  [default: val/, validation/ or shards in --data]",
     )
-    reference_batch: int = Field(
-        256, ge=1, le=100_000_000, description="global batch that --learning-rate is meant for"
-    )
+    reference_batch: int = option(256, "global batch that --learning-rate is meant for", ge=1, le=100_000_000)
     warmup_epochs: float = Field(
         default_factory=lambda given: min(5.0, given["epochs"] / 10),
         ge=0,
@@ -99,12 +102,12 @@ class Training(Frozen):
         default_factory=lambda given: usual_decays(given["epochs"]),
         description="epochs after which the rate falls  [default: a third, two thirds and eight ninths of --epochs]",
     )
-    decay: float = Field(0.1, gt=0, le=1, description="what the rate is multiplied by then")
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
-    weight_decay: float = Field(1e-4, ge=0, lt=1, description="L2 penalty on the weights")
-    evaluate_every: int = Field(1, ge=1, description="epochs between evaluations; the last one is always evaluated")
-    checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints; the last one always has one")
-    resume: str | None = Field(None, min_length=1, description="checkpoint to go on from")
+    decay: float = option(0.1, "what the rate is multiplied by then", gt=0, le=1)
+    momentum: float = option(0.9, "momentum of SGD", ge=0, lt=1)
+    weight_decay: float = option(1e-4, "L2 penalty on the weights", ge=0, lt=1)
+    evaluate_every: int = option(1, "epochs between evaluations; the last one is always evaluated", ge=1)
+    checkpoint_every: int = option(1, "epochs between checkpoints; the last one always has one", ge=1)
+    resume: str | None = option(None, "checkpoint to go on from", min_length=1)
 
     @field_validator("decay_epochs")
     @classmethod
@@ -121,7 +124,7 @@ def usual_decays(epochs: int) -> tuple[int, ...]:
 
 
 class KernelSizes(Frozen):
-    """A kernel, and its sizes: bytes of a message, or rows and numbers of what is computed (see ``kernels/kernel.py``)."""
+    """A kernel, and its sizes: bytes of a message, or rows and numbers to compute with (see ``kernels/kernel.py``)."""
 
     name: Annotated[str, Underscored, AfterValidator(lambda name: kernels.specification(name) and name)]
     sizes: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIZE)], ...] = Field(min_length=1, max_length=64)
@@ -142,41 +145,34 @@ class Program(Frozen):
 
     command: tuple[str, ...] = Field(min_length=1)
     folder: str = Field(min_length=1)
-    workers_per_node: int = Field(1, ge=1, le=1024, description="workers on each node, which share its devices")
-    ps: int = Field(0, ge=0, le=MOST_WORKERS, description="number of parameter servers")
-    ps_per_node: int = Field(
-        1, ge=1, le=1024, description="parameter servers on a node, at most; nodes are filled in order"
+    workers_per_node: int = option(1, "workers on each node, which share its devices", ge=1, le=1024)
+    ps: int = option(0, "number of parameter servers", ge=0, le=MOST_WORKERS)
+    ps_per_node: int = option(1, "parameter servers on a node, at most; nodes are filled in order", ge=1, le=1024)
+    mpi: bool = option(False, "start all processes as the ranks of one MPI world, workers first")
+    once: bool = option(False, "start it on the first node only: it starts the others itself, on {hosts}")
+    log: str | None = option(None, "read img/s as this program prints them; see `harness list programs`")
+    pattern: str | None = option(
+        None, "expression whose one group is a number in a line of the output; the last match counts", min_length=1
     )
-    mpi: bool = Field(False, description="start all processes as the ranks of one MPI world, workers first")
-    once: bool = Field(False, description="start it on the first node only: it starts the others itself, on {hosts}")
-    log: str | None = Field(None, description="read img/s as this program prints them; see `harness list programs`")
-    pattern: str | None = Field(
-        None,
-        min_length=1,
-        description="expression whose one group is a number in a line of the output; the last match counts",
+    unit: Literal["img/s", "step/s", "s/step", "ms/step"] = option(
+        "img/s", "unit of that number, unless the group has one"
     )
-    unit: Literal["img/s", "step/s", "s/step", "ms/step"] = Field(
-        "img/s", description="unit of that number, unless the group has one"
+    images_per_step: int | None = option(
+        None, "images of a step of which the output has the time or the rate, over all workers", ge=1
     )
-    images_per_step: int | None = Field(
-        None, ge=1, description="images of a step of which the output has the time or the rate, over all workers"
-    )
-    sum_workers: bool = Field(
-        False, description="add the img/s that the workers print, where each prints its own share"
-    )
-    times_workers: bool = Field(
-        False, description="multiply by the number of devices, where only the first worker prints its own share"
+    sum_workers: bool = option(False, "add the img/s that the workers print, where each prints its own share")
+    times_workers: bool = option(
+        False, "multiply by the number of devices, where only the first worker prints its own share"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _of_a_known_log(cls, value: object) -> object:
-        """With what is known of the ``log``, where nothing else is given. A record has its pattern."""
-        from harness.core import known_logs
-
+        """Add the known fields of the ``log``, where no others are given. A record has its pattern."""
         if not isinstance(value, dict) or value.get("log") is None or value.get("pattern") is not None:
             return value
-        return known_logs.options(value["log"]) | {name: given for name, given in value.items() if given is not None}
+        known = {name: field for name, field in known_logs.read(value["log"]).items() if name not in known_logs.ABOUT}
+        return known | {name: given for name, given in value.items() if given is not None}
 
     @field_validator("pattern")
     @classmethod
@@ -211,85 +207,79 @@ class Program(Frozen):
         return self
 
 
-# What a kernel knows nothing of.
+# Fields that mean nothing to a kernel.
 OF_TRAINING = (
     *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
     *("straggler_limit", "require_rdma", "save_parameters", "data_format"),
 )
 COMPOSED = {"options", "training", "kernel", "program", "warmup_auto"}  # of RunSpec: follow from options, and are none
 MOST_WARMUP = 200  # steps of --warmup auto
-OF_STEPS = ("framework", "transport", "mpi", "warmup_steps", "steps", "precision", "seed")  # nor can a program be told
+OF_STEPS = ("framework", "transport", "mpi", "warmup_steps", "steps", "precision", "seed")  # none of a program either
 UNUSED_BY_KERNELS = (*OF_TRAINING, "precision", "dilation", "bytes_scale")  # options that nobody gives for one
 
 
 class RunSpec(Frozen):
-    """What to measure. ``None`` means "the usual"; ``plan.complete`` replaces it, so that a record holds no ``None``.
+    """A measurement to make. ``None`` means "the usual"; ``plan.complete`` replaces it: a record holds no ``None``.
     Without a choice of the MPI library there is no field of it: only a process that has loaded one knows which it is.
 
     The defaults of steps, repeats, batch size and classes are the protocol of the 2017 reference results. The upper bounds
     are far beyond any sensible run: a slip of the keyboard is refused at once instead of filling a machine's memory.
 
-    With ``training`` it is learning that is measured: steps, warm-up steps and repeats say nothing then. With ``kernel`` it
-    is what the transport does by itself: a step is one of the kernel's, and nothing is trained.
+    With ``training``, learning is measured: steps, warm-up steps and repeats mean nothing. With ``kernel``, a step is one
+    of the kernel's, and nothing is trained.
     """
 
     backend: Annotated[str, Underscored] = Field(description="how training is distributed; see `harness list backends`")
-    framework: str | None = Field(
-        None, min_length=1, description="what computes, where a backend has a choice  [default: the backend's own]"
+    framework: str | None = option(
+        None, "what computes, where a backend has a choice  [default: the backend's own]", min_length=1
     )
-    model: Annotated[str, Underscored, AfterValidator(lambda name: models.specification(name) and name)] = Field(
-        "resnet50", description="the network; see `harness list models`"
+    model: Annotated[str, Underscored, AfterValidator(lambda name: models.specification(name) and name)] = option(
+        "resnet50", "the network; see `harness list models`"
     )
-    nodes: int = Field(1, ge=1, le=MOST_WORKERS, description="nodes with workers")
-    devices_per_node: int = Field(1, ge=1, le=1024, description="devices per node: GPUs, or shares of its cores")
-    batch_size: int = Field(64, ge=1, le=1_000_000, description="images per device and step (per-device batch)")
-    image_size: int | None = Field(None, ge=16, le=4096, description="pixels per side  [default: the model's own]")
-    warmup_steps: int = Field(
-        10, ge=0, le=1_000_000, description="steps before the measured window; auto: until they are steady, at most 200"
+    nodes: int = option(1, "nodes with workers", ge=1, le=MOST_WORKERS)
+    devices_per_node: int = option(1, "devices per node: GPUs, or shares of its cores", ge=1, le=1024)
+    batch_size: int = option(64, "images per device and step (per-device batch)", ge=1, le=1_000_000)
+    image_size: int | None = option(None, "pixels per side  [default: the model's own]", ge=16, le=4096)
+    warmup_steps: int = option(
+        10, "steps before the measured window; auto: until they are steady, at most 200", ge=0, le=1_000_000
     )
     warmup_auto: bool = False
-    steps: int = Field(100, ge=1, le=1_000_000, description="measured steps per repeat")
-    repeats: int = Field(5, ge=1, le=1000, description="times to measure, each in fresh processes")
-    data: str = Field(
-        SYNTHETIC, min_length=1, description="'synthetic', or a folder: JPEGs in ImageNet's layout, or TFRecord shards"
+    steps: int = option(100, "measured steps per repeat", ge=1, le=1_000_000)
+    repeats: int = option(5, "times to measure, each in fresh processes", ge=1, le=1000)
+    data: str = option(
+        SYNTHETIC, "'synthetic', or a folder: JPEGs in ImageNet's layout, or TFRecord shards", min_length=1
     )
-    data_threads: int | None = Field(
-        None, ge=1, le=4096, description="decoding threads per worker  [default: --threads]"
+    data_threads: int | None = option(None, "decoding threads per worker  [default: --threads]", ge=1, le=4096)
+    data_cache: Annotated[Literal["as_found", "cold", "warm"], Underscored] = option(
+        "as_found", "images in the nodes' memory before a repeat: as found, none (cold), or all (warm)"
     )
-    data_cache: Annotated[Literal["as_found", "cold", "warm"], Underscored] = Field(
-        "as_found", description="images in the nodes' memory before a repeat: as found, none (cold), or all (warm)"
+    transport: str | None = option(None, "what carries the gradients  [default: the backend's own]", min_length=1)
+    mpi: MpiLibrary | None = option(
+        None, "the MPI library, where MPI carries something  [default: that of the environment]"
     )
-    transport: str | None = Field(
-        None, min_length=1, description="what carries the gradients  [default: the backend's own]"
+    device: Annotated[str, AfterValidator(_known_device)] = option(
+        "auto", "where to compute; auto: the GPUs if there are any; emulated: nothing computes, layers take time"
     )
-    mpi: MpiLibrary | None = Field(
-        None, description="the MPI library, where MPI carries something  [default: that of the environment]"
+    dilation: float = option(1.0, "seconds that pass for a second of an emulated device", ge=1, le=100_000)
+    bytes_scale: float = option(1.0, "share of each tensor's bytes that an emulated device has", gt=0, le=1)
+    precision: Literal["fp32", "tf32", "amp", "fp16"] = option(
+        "fp32", "arithmetic of the network; amp: bfloat16 where it is safe; fp16: float16 with a scaled loss"
     )
-    device: Annotated[str, AfterValidator(_known_device)] = Field(
-        "auto",
-        description="where to compute; auto: the GPUs if there are any; emulated: nothing computes, layers take time",
+    data_format: Literal["auto", "nchw", "nhwc"] = option(
+        "auto", "order of images in memory; auto: the framework's usual one on the device"
     )
-    dilation: float = Field(1.0, ge=1, le=100_000, description="seconds that pass for a second of an emulated device")
-    bytes_scale: float = Field(1.0, gt=0, le=1, description="share of each tensor's bytes that an emulated device has")
-    precision: Literal["fp32", "tf32", "amp", "fp16"] = Field(
-        "fp32",
-        description="arithmetic of the network; amp: bfloat16 where it is safe; fp16: float16 with a scaled loss",
+    threads: int | None = option(
+        None, "compute threads per worker  [default: the node's cores / workers]", ge=1, le=4096
     )
-    data_format: Literal["auto", "nchw", "nhwc"] = Field(
-        "auto", description="order of images in memory; auto: the framework's usual one on the device"
-    )
-    threads: int | None = Field(
-        None, ge=1, le=4096, description="compute threads per worker  [default: the node's cores / workers]"
-    )
-    learning_rate: float = Field(0.01, gt=0, description="step size of SGD")
-    seed: int = Field(1, ge=0, le=2**32 - 1, description="of weights, synthetic images and shuffling")
-    timeout_s: float = Field(1800.0, gt=0, le=1e7, description="seconds after which a repeat counts as hung")
-    straggler_limit: float = Field(2.0, gt=1, description="a rank slower than this × the median rank fails the run")
-    require_rdma: bool = Field(False, description="fail unless cards with RDMA carry what nodes exchange")
-    save_parameters: bool = Field(False, description="keep the trained parameters of every rank (npz)")
-    training: Training | None = Field(None, description="train to an accuracy instead of measuring img/s")
-    kernel: KernelSizes | None = Field(None, description="measure a kernel instead of training")
-    program: Program | None = Field(None, description="start a program that is not ours instead of measuring")
+    learning_rate: float = option(0.01, "step size of SGD", gt=0)
+    seed: int = option(1, "of weights, synthetic images and shuffling", ge=0, le=2**32 - 1)
+    timeout_s: float = option(1800.0, "seconds after which a repeat counts as hung", gt=0, le=1e7)
+    straggler_limit: float = option(2.0, "a rank slower than this × the median rank fails the run", gt=1)
+    require_rdma: bool = option(False, "fail unless cards with RDMA carry what nodes exchange")
+    save_parameters: bool = option(False, "keep the trained parameters of every rank (npz)")
+    training: Training | None = option(None, "train to an accuracy instead of measuring img/s")
+    kernel: KernelSizes | None = option(None, "measure a kernel instead of training")
+    program: Program | None = option(None, "start a program that is not ours instead of measuring")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
     @model_validator(mode="before")
@@ -347,7 +337,7 @@ class RunSpec(Frozen):
 
     @property
     def carrier(self) -> str:
-        """What was chosen to carry the gradients: ``gloo``, ``mpi``, or ``mpi:intel``."""
+        """The chosen carrier of the gradients: ``gloo``, ``mpi``, or ``mpi:intel``."""
         return ":".join(filter(None, (self.transport, self.mpi)))
 
     @property

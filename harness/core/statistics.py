@@ -16,14 +16,11 @@ EMULATED_TIME = "; times are those of an emulated device: real ones over the dil
 
 
 class Summary(Frozen):
-    """The mean of repeated measurements. ``ci95`` is the half-width of the 95 % confidence interval of the mean.
-
-    With a single repeat there is no spread to report: ``stdev`` and ``ci95`` are ``None``.
-    """
+    """The mean of repeated measurements. A single one has no spread to report."""
 
     mean: float
     stdev: float | None
-    ci95: float | None
+    ci95: float | None  # half-width of the 95 % confidence interval of the mean
     values: tuple[float, ...]
 
 

@@ -1,4 +1,4 @@
-"""What is measured: a training, a kernel, or somebody's own program; and which options say more of it.
+"""The subject of a measurement: a training, a kernel, or somebody's own program; and the options that say more of it.
 
 The command line and Python both come here, with options by the names of fields: they refuse the same in the same words.
 """
@@ -41,13 +41,13 @@ class Subject:
 
     def check(self, names: Iterable[str]) -> None:
         """Raise InvalidInput for the first of the fields ``names`` that is no option for it."""
-        own, others = {*self.names.values()}, {*TRAINING.names.values(), *OF_PROGRAM}
+        known, others = {*self.names.values()}, {*TRAINING.names.values(), *OF_PROGRAM}
         for name in names:
-            if name in others - own:
+            if name in others - known:
                 subject = "program" if self.command else "kernel" if self.kernel else "training"
                 raise InvalidInput(f"{option_name(name)}: is not for a {subject}")
-            if name not in own:
-                instead = did_you_mean(name, own) or "`harness run --help` lists the options"
+            if name not in known:
+                instead = did_you_mean(name, known) or "`harness run --help` lists the options"
                 raise InvalidInput(f"unknown field '{name}'; {instead}")
 
     def specs(
@@ -81,7 +81,7 @@ class Subject:
             fields |= {"options": {name: options[name] for name in backend.options.model_fields if name in options}}
             fields = usual | fields | {"kernel": self.kernel, "nodes": count, **contender}
             over_mpi = (fields.get("transport") or backend.transports_on(device)[0]) == "mpi"
-            # Of a single run its plan says whether it uses MPI.
+            # The plan of a single run says whether it uses MPI.
             for library in libraries if libraries and (over_mpi or (single and "mpi" not in optional)) else [None]:
                 specs.append(RunSpec.validated(**fields, mpi=library))
         if "mpi" not in optional:
@@ -120,8 +120,8 @@ class Subject:
 def check_mpi(specs: Iterable[RunSpec], libraries: Sequence[str]) -> None:
     """Raise InvalidInput for MPI ``libraries`` if none of the ``specs`` goes over MPI."""
     if libraries and not any(spec.mpi for spec in specs):
-        wanted = f"--mpi {','.join(libraries)}"
-        raise InvalidInput(f"{wanted}: nothing here goes over MPI; name a backend over mpi, or leave it out")
+        option = f"--mpi {','.join(libraries)}"
+        raise InvalidInput(f"{option}: nothing here goes over MPI; name a backend over mpi, or leave it out")
 
 
 def _several(value: Any) -> Sequence[Any]:

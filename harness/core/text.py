@@ -68,11 +68,8 @@ SIZES = f"sizes such as 1KiB..64MiB (each twice the last) or 4KiB,1MiB, at most 
 
 
 def sizes(text: str, right: str = SIZES) -> tuple[int, ...]:
-    """Bytes in a list of sizes and ranges, of which a range doubles: ``1KiB..1MiB,100MB``.
-
-    Raises ValueError, which says what would be ``right``.
-    """
-    found: list[int] = []
+    """The bytes in a list such as ``1KiB..1MiB,100MB``: ranges double. Raises ValueError, with what would be ``right``."""
+    counts: list[int] = []
     for part in text.split(","):
         first, several, last = part.partition("..")
         try:
@@ -84,9 +81,9 @@ def sizes(text: str, right: str = SIZES) -> tuple[int, ...]:
         if most > LARGEST_SIZE:
             raise ValueError(f"must be {LARGEST_SIZE:,} or less")
         while least <= most:
-            found.append(least)
+            counts.append(least)
             least *= 2
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(counts)))
 
 
 def size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What Pydantic finds wrong, as one line for people."""
+"""Pydantic's complaints, as one line for people."""
 
 import re
 import typing

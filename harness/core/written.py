@@ -1,6 +1,6 @@
-"""Numbers as people write them, on the command line and in Python: both accept the same, and refuse in the same words.
+"""Numbers as people write them. The command line and Python accept the same, and refuse in the same words.
 
-What readers raise as ValueError says what would be right.
+A reader's ValueError names what would be right.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""How fast each framework's input pipeline is by itself: images per second, and per second of processor time.
+"""The speed of each framework's input pipeline by itself: images per second, and per second of processor time.
 
-Every pipeline runs in an environment of its framework, in processes that read for some seconds when told to and rest
+Every pipeline runs in an environment of its framework, in processes that read for some seconds on command and rest
 otherwise. They take turns, so that a machine whose speed drifts treats all alike.
 """
 
@@ -28,7 +28,7 @@ OnTurn = Callable[[str, int], None]
 
 
 class Turn(NamedTuple):
-    """What a pipeline did in its turn. ``processor_s`` is the time of all its processes on all cores."""
+    """The work of a pipeline in its turn. ``processor_s`` is the time of all its processes on all cores."""
 
     images: int
     wall_s: float
@@ -55,7 +55,7 @@ def interpreter(framework: str) -> Path:
 
 
 def command(framework: str, index_file: Path, decoders: int, batch_size: int, image_size: int) -> list[str]:
-    """How to start one of our pipelines. Raises InvalidInput when its environment is not built."""
+    """The command that starts one of our pipelines. Raises InvalidInput when its environment is not built."""
     arguments = {"index": str(index_file), "decoders": decoders, "batch_size": batch_size, "image_size": image_size}
     return [str(interpreter(framework)), str(READ_IMAGES), framework, json.dumps(arguments)]
 
@@ -68,7 +68,7 @@ def compare(
     image_size: int,
     seconds: float,
     rounds: int,
-    progress: OnTurn = lambda framework, round_: None,
+    progress: OnTurn,
 ) -> dict[str, list[Turn]]:
     """The turns of the pipelines, each of ``seconds``, in ``rounds``. Raises InvalidInput, RunFailed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ def compare(
 
 
 def alternate(
-    commands: Mapping[str, Sequence[str]], seconds: float, rounds: int, progress: OnTurn = lambda name, round_: None
+    commands: Mapping[str, Sequence[str]], seconds: float, rounds: int, progress: OnTurn
 ) -> dict[str, list[Turn]]:
     """The turns of ``read_images`` processes, A B A B …, after one each that does not count. Raises RunFailed."""
     turns: dict[str, list[Turn]] = {name: [] for name in commands}
@@ -96,7 +96,7 @@ def alternate(
 
 @contextmanager
 def _reader(name: str, argv: Sequence[str]) -> Iterator[Callable[[float], Turn]]:
-    """A process that reads images for as many seconds as it is told."""
+    """A process that reads images, as a function of the seconds to read."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             argv, env=os.environ | ENVIRON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log

@@ -1,10 +1,10 @@
-"""Is a data set whole: shards of TFRecord files, from here or elsewhere, or folders of images? One cause is one finding."""
+"""Search for damage in TFRecord shards, from here or elsewhere, or in folders of images. One cause is one finding."""
 
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 
+from harness.core.progress import OnCount, uncounted
 from harness.core.text import plural
 from harness.datasets import convert, manifest, pool, sources
 from harness.datasets.convert import Item, Photograph, example, photograph
@@ -25,7 +26,7 @@ LISTED = 100  # findings that are named
 CLASSES = 1000  # ImageNet's
 CHUNK = 64  # images of a folder that a process looks at in one go
 
-# What the pipelines read of an example, and all that one of ours has, with values of the right types.
+# The keys that pipelines read of an example, and all those of one of ours, with values of the right types.
 NEEDED = ("image/encoded", "image/class/label")
 OURS = tfrecord.parse(example(Item("class/file", Extent("", 0, 0), 1, "text"), Photograph(b"", 1, 1, None)))
 
@@ -43,7 +44,7 @@ class Damage(NamedTuple):
 
 @dataclass
 class Findings:
-    """What was looked at, and what is wrong with it: how many problems, and the first of them."""
+    """The numbers of images, shards and problems, and the first problems."""
 
     images: int = 0
     shards: int = 0
@@ -56,9 +57,6 @@ class Findings:
         self.problems += len(findings)
         self.listed += findings[: LISTED - len(self.listed)]
 
-    def as_json(self) -> dict[str, object]:
-        return asdict(self) | {"listed": [finding._asdict() for finding in self.listed]}
-
     def __str__(self) -> str:
         unlisted = self.problems - len(self.listed)
         lines = [*map(str, self.listed), *([f"… and {unlisted} more"] if unlisted else [])]
@@ -68,7 +66,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class DataToCheck:
-    """What is to be checked: shards by name, with what the manifest says of each (None without one); or images."""
+    """A data set to check: shards by name, with their entries in the manifest (None without one); or images."""
 
     folder: Path
     shards: Mapping[str, manifest.Shard | None]
@@ -80,7 +78,7 @@ class DataToCheck:
 
 
 def subject(path: Path, classes: int | None, decode: bool) -> DataToCheck:
-    """What there is to check at ``path``. Raises DataError when it is no data set, OSError."""
+    """The data set to check at ``path``. Raises DataError when it is no data set, OSError."""
     if not path.is_dir():
         raise DataError(f"{path} is not a folder of shards or of images")
     known = manifest.read(path) if (path / manifest.FILE_NAME).exists() else None
@@ -102,41 +100,36 @@ def subject(path: Path, classes: int | None, decode: bool) -> DataToCheck:
     return DataToCheck(path, {}, source.splits, None, len(source.classes), True, source.left_out)
 
 
-def check(
-    subject: DataToCheck, processes: int, progress: Callable[[int, int], None] = lambda done, of: None
-) -> Findings:
-    """Look at everything with ``processes``. ``progress`` hears how many bytes of shards, or images, are done."""
+def check(subject: DataToCheck, processes: int, progress: OnCount = uncounted) -> Findings:
+    """Look at everything with ``processes``. ``progress`` counts bytes of shards, or images."""
     files = {name: subject.folder / name for name in subject.shards if (subject.folder / name).is_file()}
     findings = Findings(shards=len(files))
-    if subject.shards:
-        findings.add([*_missing(subject)])
-        of = sum(file.stat().st_size for file in files.values())
-        lengths: dict[str, list[int]] = {}
+    findings.add([*_missing(subject)])
+    of = sum(file.stat().st_size for file in files.values()) + sum(map(len, subject.images.values()))
 
-        def finished(shard: tuple[str, list[Damage], list[int]]) -> None:
-            name, wrong, of_records = shard
-            findings.add(wrong, len(of_records))
-            if not wrong:
-                lengths[name] = of_records
+    def count(done: int) -> None:
+        progress(done, of)
 
-        look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
-        tasks = [(name, str(file), subject.shards[name]) for name, file in files.items()]
-        pool.run(look, tasks, processes, finished, lambda done: progress(done, of))
-        for name, split in subject.manifest.splits.items() if subject.manifest else ():
-            names = [shard.name for shard in split.shards]
-            if lengths.keys() >= set(names):
-                findings.add(_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
-    else:
-        of = sum(map(len, subject.images.values()))
-        chunks, count = _chunks(subject), lambda done: progress(done, of)
-        pool.run(look_at_images, chunks, processes, lambda chunk: findings.add(*chunk), count)
+    for damage, images in pool.results(look_at_images, _chunks(subject), processes, count):
+        findings.add(damage, images)
+    lengths: dict[str, list[int]] = {}
+    look = partial(look_at_shard, subject.classes, subject.manifest is not None, subject.decode)
+    tasks = [(name, str(file), subject.shards[name]) for name, file in files.items()]
+    for name, damage, of_records in pool.results(look, tasks, processes, count):
+        findings.add(damage, len(of_records))
+        if not damage:
+            lengths[name] = of_records
+    for name, split in subject.manifest.splits.items() if subject.manifest else ():
+        names = [shard.name for shard in split.shards]
+        if lengths.keys() >= set(names):
+            findings.add(_wrong_offsets(subject.folder / offsets_file(name), [lengths[shard] for shard in names]))
     findings.listed.sort(key=lambda finding: (finding.file, finding.offset or 0))
     return findings
 
 
 def _missing(subject: DataToCheck) -> Iterator[Damage]:
     """Shards that are not there, and shards that should not be."""
-    if subject.manifest is None and (subject.folder / convert.JOURNAL).exists():
+    if subject.shards and subject.manifest is None and (subject.folder / convert.JOURNAL).exists():
         reason = "is missing: the conversion has not ended; the same `harness data convert` goes on with it"
         yield Damage(manifest.FILE_NAME, None, reason)
     totals: dict[str, set[int]] = {}
@@ -158,7 +151,7 @@ def _missing(subject: DataToCheck) -> Iterator[Damage]:
 
 
 def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Damage]:
-    """What is wrong with the file that says where records are."""
+    """The problems of the file with the places of records."""
     counts = np.array([len(of_shard) for of_shard in lengths])
     records = np.array([length for of_shard in lengths for length in of_shard], np.int64)
     expected = ShardIndex("", [], counts, records).places
@@ -175,7 +168,7 @@ def _wrong_offsets(file: Path, lengths: Sequence[Sequence[int]]) -> list[Damage]
 def look_at_shard(
     classes: int, ours: bool, decode: bool, task: tuple[str, str, manifest.Shard | None]
 ) -> tuple[str, list[Damage], list[int]]:
-    """A shard's name, what is wrong with it, and its records' lengths; ``task``: name, path and entry in the manifest."""
+    """A shard's name, its damage, and its records' lengths. ``task`` has its name, path and entry in the manifest."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     name, path, known = task
     findings: list[Damage] = []
@@ -187,13 +180,10 @@ def look_at_shard(
                 lengths.append(length)
                 try:
                     data = tfrecord.read(file.fileno(), path, offset, length, google_crc32c.value)
-                    wrong = _wrong_example(tfrecord.parse(data), classes, ours, decode)
-                except tfrecord.BadShard as bad:
-                    wrong = bad.reason
+                    _check_example(tfrecord.parse(data), classes, ours, decode)
                 except ValueError as error:
-                    wrong = str(error)
-                if wrong:
-                    findings.append(Damage(name, offset - tfrecord.HEADER.size, wrong))
+                    reason = error.reason if isinstance(error, tfrecord.BadShard) else str(error)
+                    findings.append(Damage(name, offset - tfrecord.HEADER.size, reason))
             if not lengths and not ours:
                 findings.append(Damage(name, None, "holds no record"))
             if known and not findings:  # whether a file whose records are sound is the one that was written
@@ -209,23 +199,24 @@ def look_at_shard(
     return name, findings, lengths
 
 
-def _wrong_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bool, decode: bool) -> str | None:
-    """What is wrong with an example. One of ours must have all of our keys."""
-    wanted = OURS if ours else {key: OURS[key] for key in NEEDED}
-    if lacks := [key for key in wanted if key not in features]:
-        return f"the example lacks {', '.join(lacks)}"
-    for key, values in wanted.items():
+def _check_example(features: Mapping[str, Sequence[Any]], classes: int, ours: bool, decode: bool) -> None:
+    """Raise ValueError with the problem of an example, if it has one. One of ours must have all of our keys."""
+    required = OURS if ours else {key: OURS[key] for key in NEEDED}
+    if lacks := [key for key in required if key not in features]:
+        raise ValueError(f"the example lacks {', '.join(lacks)}")
+    for key, values in required.items():
         if [*map(type, features[key])] != [*map(type, values)]:
             right = f"one value of type {type(values[0]).__name__}" if values else "empty"
-            return f"the example's {key} is not {right}"
+            raise ValueError(f"the example's {key} is not {right}")
     (label,), (contents,) = features["image/class/label"], features["image/encoded"]
     if not 1 <= label <= classes:
-        return f"the label is {label}, not one of 1 to {classes}"
+        raise ValueError(f"the label is {label}, not one of 1 to {classes}")
     if not contents.startswith((JPEG, PNG)):
-        return "the image is neither JPEG nor PNG"
+        raise ValueError("the image is neither JPEG nor PNG")
     if contents.startswith(JPEG) and END not in contents[-PADDING:]:
-        return "the image is truncated: it has no end marker"
-    return _undecodable(contents) if decode else None
+        raise ValueError("the image is truncated: it has no end marker")
+    if decode:
+        _decode(contents)
 
 
 # --- images ------------------------------------------------------------------------------------------------------------
@@ -243,23 +234,21 @@ def _chunks(subject: DataToCheck) -> Iterator[list[tuple[str, Extent]]]:
 
 
 def look_at_images(chunk: list[tuple[str, Extent]]) -> tuple[list[Damage], int]:
-    """What is wrong with images, all of which are decoded, and how many they are. In a pool; ``advance`` counts images."""
+    """The problems of images, all of which are decoded, and the number of images. In a pool; ``advance`` counts images."""
     warnings.simplefilter("ignore")  # Pillow's, of strange metadata
     findings = []
     for name, extent in chunk:
         pool.advance(1)
         try:
-            wrong = _undecodable(sources.read(extent))
-        except OSError as error:
-            wrong = f"cannot be read: {error.strerror}"
-        if wrong:
-            findings.append(Damage(sources.shown(name), None, wrong))
+            _decode(sources.read(extent))
+        except (OSError, ValueError) as error:
+            reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+            findings.append(Damage(sources.shown(name), None, reason))
     return findings, len(chunk)
 
 
-def _undecodable(contents: bytes) -> str | None:
+def _decode(contents: bytes) -> None:
     try:
         photograph(contents)
     except ValueError as error:
-        return f"the image cannot be decoded: {error}"
-    return None
+        raise ValueError(f"the image cannot be decoded: {error}") from None

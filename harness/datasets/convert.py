@@ -1,8 +1,8 @@
 """ImageNet's images as TFRecord shards, in the form and under the names that the TensorFlow world gives them.
 
-All images are dealt to the shards before the first one is read, from a shuffle of the seed, so every shard can be written
-by itself: by any process, in any order, again after an interruption, and always with the same bytes. What is finished is
-in a journal, one line per shard; the manifest at the end is made from it.
+A shuffle of the seed deals all images to the shards before the first one is read, so every shard can be written by
+itself: by any process, in any order, again after an interruption, and always with the same bytes. A journal has one line
+per finished shard; the manifest at the end is made from it.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import os
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from harness import __version__
+from harness.core.progress import OnCount, uncounted
 from harness.core.text import plural
 from harness.datasets import manifest, pool, sources
 from harness.datasets.manifest import Class, Manifest, Shard, ShardedSplit, Skipped
@@ -67,7 +68,7 @@ class WrittenShard(Shard):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to convert and how. ``shards`` is the number of them by split, ``texts`` what classes are called for people."""
+    """The conversion of a source. ``shards`` is their number by split, ``texts`` has the names of classes for people."""
 
     source: Source
     shards: Mapping[str, int]
@@ -75,7 +76,7 @@ class Plan:
     texts: Mapping[str, str]
 
     def header(self) -> dict[str, object]:
-        """What a conversion must have been begun with to be gone on with, each under the name of what decides it."""
+        """The choices that must be the same for a conversion to be resumed, each under the name of its option."""
         return {
             "the source's images": self.source.digest(),
             "--shards and --validation-shards": dict(self.shards),
@@ -100,35 +101,29 @@ class Plan:
 
 
 def plan(source: Source, shards: int, validation_shards: int | None, seed: int, texts: Mapping[str, str]) -> Plan:
-    """How to convert ``source``. Raises DataError when a shard would be empty."""
+    """The plan to convert ``source``. Raises DataError when a shard would be empty."""
     # The proportion of the TensorFlow world's 1024 to 128.
-    wanted = {"train": shards, "validation": max(1, shards // 8) if validation_shards is None else validation_shards}
+    counts = {"train": shards, "validation": max(1, shards // 8) if validation_shards is None else validation_shards}
     for split, images in source.splits.items():
-        if len(images) < wanted[split]:
+        if len(images) < counts[split]:
             option = "--shards" if split == "train" else "--validation-shards"
-            raise DataError(f"{option} {wanted[split]}: there are only {len(images)} images in {split}")
-    return Plan(source, {split: wanted[split] for split in source.splits}, seed, texts)
+            raise DataError(f"{option} {counts[split]}: there are only {len(images)} images in {split}")
+    return Plan(source, {split: counts[split] for split in source.splits}, seed, texts)
 
 
 # --- converting --------------------------------------------------------------------------------------------------------
 
 
-def convert(
-    plan: Plan,
-    folder: Path,
-    processes: int,
-    skip_bad: bool,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Manifest:
+def convert(plan: Plan, folder: Path, processes: int, skip_bad: bool, progress: OnCount = uncounted) -> Manifest:
     """Write the shards of ``plan`` that are not in ``folder`` yet, then the offsets of records and the manifest.
 
-    ``progress`` hears how many images are done, and of how many. Raises InvalidInput when the folder holds anything but
-    this conversion, or another process works on it; RunFailed when images are bad (unless ``skip_bad``), or cannot be read;
-    OSError. Whatever happens, also KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
+    ``progress`` counts images. Raises InvalidInput when the folder holds anything but this conversion, or another process
+    works on it; RunFailed when images are bad (unless ``skip_bad``), or cannot be read; OSError. Whatever happens, also
+    KeyboardInterrupt, finished shards stay and nothing else has a shard's name.
     """
     with _journal(plan, folder) as (journal, finished):
-        for left in folder.glob(PARTIAL):
-            left.unlink()
+        for partial_shard in folder.glob(PARTIAL):
+            partial_shard.unlink()
         if not skip_bad:  # the images that were skipped may have been mended
             finished = {name: shard for name, shard in finished.items() if not shard.skipped}
         bad: list[Skipped] = []
@@ -137,17 +132,14 @@ def convert(
         complete = [manifest.FILE_NAME, *map(offsets_file, plan.shards)]
         if len(finished) == sum(plan.shards.values()) and all((folder / name).exists() for name in complete):
             return manifest.read(folder)
-
-        def keep(shard: WrittenShard) -> None:
+        task = partial(write, folder, skip_bad)
+        shards = (shard for split in plan.shards for shard in plan.deal(split) if shard[0] not in finished)
+        for shard in pool.results(task, shards, processes, lambda done: progress(before + done, of)):
             if shard.skipped and not skip_bad:
-                bad.extend(shard.skipped)
-                return
-            finished[shard.name] = shard
-            _append(journal, shard.model_dump())
-
-        done_before = frozenset(finished)
-        tasks = (task for split in plan.shards for task in plan.deal(split) if task[0] not in done_before)
-        pool.run(partial(write, folder, skip_bad), tasks, processes, keep, lambda done: progress(before + done, of))
+                bad += shard.skipped
+            else:
+                finished[shard.name] = shard
+                _append(journal, shard.model_dump())
         if bad:
             named = "; ".join(sorted(f"{image.image}: {image.reason}" for image in bad)[:NAMED])
             more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
@@ -160,7 +152,7 @@ def convert(
 
 @contextmanager
 def _journal(plan: Plan, folder: Path) -> Iterator[tuple[IO[str], dict[str, WrittenShard]]]:
-    """The journal, locked, and what it says is finished. Raises InvalidInput, OSError."""
+    """The journal, locked, and the shards that it has as finished. Raises InvalidInput, OSError."""
     file = folder / JOURNAL
     if folder.exists() and not folder.is_dir():
         raise InvalidInput(f"{folder} is not a folder; name a new one")
@@ -282,7 +274,7 @@ def write(folder: Path, skip_bad: bool, task: tuple[str, list[Item]]) -> Written
 
 
 class Photograph(NamedTuple):
-    """A JPEG, RGB or grey, of a size in pixels. ``was`` says what it was re-encoded from, such as CMYK or PNG."""
+    """A JPEG, RGB or grey, of a size in pixels. ``was`` names the former encoding, such as CMYK or PNG, if any."""
 
     jpeg: bytes
     width: int

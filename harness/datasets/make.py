@@ -1,12 +1,12 @@
 """A small image set in ImageNet's layout, made from nothing: for tests and for sites without ImageNet."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from harness.core.progress import OnCount, uncounted
 from harness.errors import writing
 from harness.worker.inputs.errors import DataError
 
@@ -15,21 +15,13 @@ GRAIN = 16.0  # standard deviation of the pixel noise, in 0–255: what makes a 
 QUALITY = 90
 
 
-def make(
-    path: Path,
-    images: int,
-    classes: int,
-    size: tuple[int, int],
-    seed: int,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> int:
+def make(path: Path, images: int, classes: int, size: tuple[int, int], seed: int, progress: OnCount = uncounted) -> int:
     """Write ``path/train/n00000001/n00000001_0.JPEG`` and so on; returns the bytes written.
 
     ``size`` is (width, height) in pixels; images are spread evenly over the classes. A class has its own colours in its
     own places, so a network can learn it. The pixels follow from the arguments; the bytes also from Pillow's encoder.
-    ``progress`` is called with how many images are done, and of how many. Nothing is left of a set that does not become
-    whole. Raises DataError for counts that make no data set, and when ``path`` is a file or a folder that is not empty;
-    raises InvalidInput when it cannot be made.
+    ``progress`` counts images. Nothing is left of an incomplete set. Raises DataError for counts that make no data set, and
+    when ``path`` is a file or a folder that is not empty; InvalidInput when it cannot be made.
     """
     if not 1 <= classes <= images:
         raise DataError(f"{images} images in {classes} classes: there must be a class, and an image for every class")

@@ -1,4 +1,4 @@
-"""What a converted data set consists of: ``manifest.json``, schema ``harness.data/1``."""
+"""The contents of a converted data set: ``manifest.json``, schema ``harness.data/1``."""
 
 from pathlib import Path
 from typing import Literal

@@ -1,9 +1,10 @@
 """Tasks spread over the cores of this machine, by processes that never outlive their purpose."""
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
@@ -20,42 +21,34 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _shared: tuple[Any, Any] | None = None  # in a process of the pool: how far all tasks are, and whether to stop
 
 
-def run(
-    function: Callable[[Task], Returned],
-    tasks: Iterable[Task],
-    processes: int,
-    finished: Callable[[Returned], None],
-    progress: Callable[[int], None],
-) -> None:
-    """Compute ``function`` of every task in ``processes``, or fewer if there are fewer tasks.
+def results(
+    function: Callable[[Task], Returned], tasks: Iterable[Task], processes: int, progress: Callable[[int], None]
+) -> Iterator[Returned]:
+    """Yield ``function`` of every task, as results come, from ``processes``, or fewer if there are fewer tasks.
 
-    ``finished`` hears the results in the order in which they come; ``progress`` the sum of what the tasks gave to
-    ``advance``, several times a second. Raises what ``function`` raises, and RunFailed when a process was killed. However
-    it ends, by KeyboardInterrupt too, no process is left and every task has ended or was stopped by ``advance``.
+    ``progress`` hears the sum of what the tasks gave to ``advance``, several times a second. Raises what ``function``
+    raises, and RunFailed when a process was killed. However it ends, by KeyboardInterrupt too, no process is left and every
+    task has ended or was stopped by ``advance``.
     """
     context = get_context("spawn")  # forking would copy whatever threads the caller has in whatever state they are
     done, stop = context.Value("q", 0), context.RawValue("b", 0)
     pool = ProcessPoolExecutor(processes, context, _begin, (done, stop))
     waiting: set[Future[Returned]] = set()
-
-    def collect(most: int) -> None:
-        nonlocal waiting
-        while len(waiting) > most:
-            ended, waiting = wait(waiting, REFRESH_S, FIRST_COMPLETED)
-            for future in ended:
-                finished(future.result())
-            progress(done.value)
-
+    remaining = iter(tasks)
     try:
-        for task in tasks:
-            # Processes start that never see Ctrl-C, which a terminal sends to all: they end when this process tells them.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-            try:
-                waiting.add(pool.submit(function, task))
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            collect(AHEAD * processes - 1)
-        collect(0)
+        while True:
+            for task in islice(remaining, AHEAD * processes - len(waiting)):
+                # Processes start that never see Ctrl-C, which a terminal sends to all: they end when this process says so.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+                try:
+                    waiting.add(pool.submit(function, task))
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if not waiting:
+                return
+            ended, waiting = wait(waiting, REFRESH_S, FIRST_COMPLETED)
+            yield from (future.result() for future in ended)
+            progress(done.value)
     except BrokenProcessPool:
         raise RunFailed("a process was killed from outside, perhaps because there was no memory left") from None
     finally:
@@ -65,7 +58,7 @@ def run(
 
 def advance(number: int) -> None:
     """Count, within a task, ``number`` more of whatever is counted as done. Raises Interrupted when the task must end."""
-    assert _shared, "only in a task of `run`"
+    assert _shared, "only in a task of `results`"
     done, stop = _shared
     if stop.value:
         raise Interrupted("stopped")

@@ -1,15 +1,17 @@
-"""Where the images of a conversion come from: ImageNet's folders, or its tar files, which are not unpacked."""
+"""The sources of a conversion: ImageNet's folders, or its tar files, which are not unpacked."""
 
 import hashlib
 import os
 import sys
 import tarfile
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+from harness.core.progress import OnCount, uncounted
 from harness.datasets import pool
 from harness.worker.inputs import index
 from harness.worker.inputs.errors import DataError, NoImages
@@ -46,7 +48,7 @@ class FlatImages(ImageIndex):
 
 
 def read(extent: Extent) -> bytes:
-    """The bytes there. Raises OSError, also when the file ends before them."""
+    """The bytes of an extent. Raises OSError, also when the file ends before them."""
     with open(extent.path, "rb", buffering=0) as file:  # noqa: PTH123
         file.seek(extent.offset)
         contents = file.read(extent.length)
@@ -57,15 +59,12 @@ def read(extent: Extent) -> bytes:
 
 @dataclass(frozen=True)
 class Source:
-    """What to convert: ``path`` as given, the classes' names in the order of their labels, the images by split.
+    """Images to convert, by split."""
 
-    ``left_out`` says which images are not among them, and why.
-    """
-
-    path: str
-    classes: Sequence[str]
+    path: str  # absolute
+    classes: Sequence[str]  # names in the order of their labels
     splits: Mapping[str, ImageIndex]
-    left_out: str = ""
+    left_out: str = ""  # which images are not among them, and why
 
     def digest(self) -> str:
         """The SHA-256 of the names and labels of all images: the same for folders and for tar files of them."""
@@ -77,21 +76,16 @@ class Source:
         return digest.hexdigest()
 
 
-def find(
-    path: Path,
-    validation_labels: Path | None,
-    processes: int,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Source:
+def find(path: Path, validation_labels: Path | None, processes: int, progress: OnCount = uncounted) -> Source:
     """The images at ``path``. Where a split is there as a tar file and as a folder, the tar file is taken.
 
     ``validation_labels`` is a file with one class per line, in the order of the images in the validation tar, or in a
-    folder of validation images without classes; or Kaggle's table of these, which is found by itself. ``progress`` hears
-    how many classes of the training tar are listed, and of how many. Raises DataError.
+    folder of validation images without classes; or Kaggle's table of these, which is found by itself. ``progress`` counts
+    the classes of the training tar that are listed. Raises DataError.
     """
     training_tar, validation_tar = path / TRAIN_TAR, path / VALIDATION_TAR
-    there = [path / name for name in index.VALIDATION if (path / name).is_dir()]
-    flat = next((folder for folder in there if _is_flat(folder)), None)
+    folders = [path / name for name in index.VALIDATION if (path / name).is_dir()]
+    flat = next((folder for folder in folders if _is_flat(folder)), None)
     if validation_labels and not validation_tar.is_file() and not flat:
         raise DataError(
             f"--validation-labels is for {VALIDATION_TAR} or a folder val/ without classes, and {path} has neither"
@@ -104,16 +98,18 @@ def find(
         if validation_tar.is_file():
             splits[VALIDATION] = _validation(validation_tar, validation_labels, classes)
         elif (path / TRAIN).is_dir() or training_tar.is_file():  # a folder of classes alone has no other images
-            if len(there) > 1:
-                raise DataError(f"{there[0]} and {there[1]} are both there; only one can hold the validation images")
+            if len(folders) > 1:
+                raise DataError(
+                    f"{folders[0]} and {folders[1]} are both there; only one can hold the validation images"
+                )
             above = (each / KAGGLE for each in (path.resolve(), *path.resolve().parents))
             labels = validation_labels or next(filter(Path.exists, above), None)
             if flat and labels:
                 splits[VALIDATION] = _flat(flat, labels, classes)
             elif flat:
                 left_out = f"{flat} has no folders of classes: give --validation-labels FILE with one class per line"
-            elif there:
-                splits[VALIDATION] = index.labelled_as(training, _folder(there[0], every=False))
+            elif folders:
+                splits[VALIDATION] = index.labelled_as(training, _folder(folders[0], every=False))
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"a tar file in {path} is damaged or cut short: {error}") from None
     except OSError as error:
@@ -129,7 +125,7 @@ def _folder(path: Path, every: bool = True) -> ImageIndex:
 
 
 def _is_flat(folder: Path) -> bool:
-    """Whether a folder holds images, and none for classes."""
+    """Tell whether a folder holds images, and no folders of classes."""
     return not index.names_in(folder, folders=True) and bool(index.names_in(folder, folders=False))
 
 
@@ -161,21 +157,26 @@ def _labels(names: Sequence[str], classes: Sequence[str], where: Path) -> Sequen
 # --- tar files ---------------------------------------------------------------------------------------------------------
 
 
-Member = tuple[str, int, int]  # an image in a tar file: its name, its first byte and its bytes
+class Member(NamedTuple):
+    """A file in a tar file: where in it its bytes are."""
+
+    name: str
+    offset: int
+    length: int
+
+    def of_class(self, name: str) -> "Member":
+        return self._replace(name=f"{name}/{self.name}")
 
 
-def _training(tar: Path, processes: int, progress: Callable[[int, int], None]) -> ImageIndex:
-    inner = [
-        (Path(member.name).stem, member.offset_data, member.offset_data + member.size)
-        for member in _members(str(tar))
-        if member.name.endswith(".tar")
-    ]
+def _training(tar: Path, processes: int, progress: OnCount) -> ImageIndex:
+    inner = [member for member in _members(str(tar)) if member.name.endswith(".tar")]
     if not inner:
         raise DataError(f"{tar} holds no tar files of classes, such as n01440764.tar; {LAYOUT}")
     images: list[Member] = []
     listed = partial(_listed, str(tar))
-    pool.run(listed, inner, processes, images.extend, lambda done: progress(done, len(inner)))
-    return _located(tar, images, _classes([name for name, _, _ in images]))
+    for of_class in pool.results(listed, inner, processes, lambda done: progress(done, len(inner))):
+        images += of_class
+    return _located(tar, images, _classes([image.name for image in images]))
 
 
 def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> ImageIndex:
@@ -184,26 +185,27 @@ def _validation(tar: Path, labels: Path | None, classes: Sequence[str]) -> Image
             f"{tar} does not say which class its images are of: give --validation-labels FILE with one class per line in "
             f"the images' order, such as the TensorFlow models' imagenet_2012_validation_synset_labels.txt"
         )
-    images, names = sorted(_images(_members(str(tar)))), lines_of(labels)
+    images, names = sorted(_images(str(tar))), lines_of(labels)
     if len(names) != len(images):
         raise DataError(f"{labels} has {len(names)} lines for the {len(images)} images of {tar}")
     _labels(names, classes, labels)
-    members = [(f"{name}/{image}", *where) for name, (image, *where) in zip(names, images, strict=True)]
-    return _located(tar, members, classes)  # type: ignore[arg-type]
+    return _located(tar, [image.of_class(name) for name, image in zip(names, images, strict=True)], classes)
 
 
 def _located(tar: Path, images: Sequence[Member], classes: Sequence[str]) -> ImageIndex:
-    names, offsets, lengths = zip(*sorted(images, key=lambda image: image[0].split("/")), strict=True)  # as in folders
+    names, offsets, lengths = zip(
+        *sorted(images, key=lambda image: image.name.split("/")), strict=True
+    )  # as in folders
     labels = _labels([*map(class_of, names)], classes, tar)
     return TarImages(str(tar.absolute()), names, labels, array("q", offsets), array("q", lengths))
 
 
-def _listed(path: str, inner: tuple[str, int, int]) -> list[Member]:
-    """The images of a class, whose name, beginning and end in the tar file are ``inner``. Raises DataError. In a pool."""
-    name, begin, end = inner
+def _listed(path: str, inner: Member) -> list[Member]:
+    """The images of the class whose tar file is ``inner``. Raises DataError. In a pool."""
+    name = Path(inner.name).stem
     where = f"{path}: {name}.tar in it"
     try:
-        images = [(f"{name}/{image}", offset, length) for image, offset, length in _images(_members(path, begin, end))]
+        images = [image.of_class(name) for image in _images(path, inner.offset, inner.offset + inner.length)]
     except (tarfile.TarError, EOFError) as error:
         raise DataError(f"{where} is damaged or cut short: {error}") from None
     if not images:
@@ -212,7 +214,7 @@ def _listed(path: str, inner: tuple[str, int, int]) -> list[Member]:
     return images
 
 
-def _members(path: str, offset: int = 0, end: int | None = None) -> Iterator[tarfile.TarInfo]:
+def _members(path: str, offset: int = 0, end: int | None = None) -> Iterator[Member]:
     """The files in the tar file at these bytes of a file, with offsets in the file. Raises TarError if it is damaged."""
     with open(path, "rb") as file:  # noqa: PTH123
         end = os.fstat(file.fileno()).st_size if end is None else end
@@ -224,25 +226,25 @@ def _members(path: str, offset: int = 0, end: int | None = None) -> Iterator[tar
                     return
                 following = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
                 if member.isreg():
-                    yield member
+                    yield Member(member.name, member.offset_data, member.size)
         # Python takes whatever is no header for the end of the file. The end is zeros, of a record at most.
         file.seek(following)
         if end - following > LONGEST_RECORD or file.read(max(end - following, 0)).strip(b"\0"):
             raise tarfile.ReadError(f"no file begins at byte {following}")
 
 
-def _images(members: Iterator[tarfile.TarInfo]) -> Iterator[Member]:
-    for member in members:
+def _images(path: str, offset: int = 0, end: int | None = None) -> Iterator[Member]:
+    for member in _members(path, offset, end):
         name = member.name.rpartition("/")[2]
         if name.lower().endswith(index.SUFFIXES) and not name.startswith("."):
-            yield name, member.offset_data, member.size
+            yield member._replace(name=name)
 
 
 # --- text --------------------------------------------------------------------------------------------------------------
 
 
 def class_texts(file: Path, classes: Sequence[str]) -> dict[str, str]:
-    """What each class is called for people, from lines ``class<TAB>text``. Raises DataError when one is missing."""
+    """The name of each class for people, from lines ``class<TAB>text``. Raises DataError when one is missing."""
     texts: dict[str, str] = {}
     for number, line in enumerate(lines_of(file), 1):
         name, tab, text = line.partition("\t")

@@ -25,7 +25,7 @@ RECIPE = 1  # raise it when the same pins are built differently, so that old env
 ONLY = re.compile(r"(?P<pin>.*?)\s*;\s*platform_machine == \"(?P<machine>\w+)\"")  # a pin for machines of one kind
 PIN = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?===?(?P<version>[\w.+!]+)")
 
-Variant = Literal["cpu", "cuda", "openmpi"]  # openmpi: for CPUs, what is compiled against MPI against Open MPI
+Variant = Literal["cpu", "cuda", "openmpi"]  # openmpi: for CPUs, with packages compiled against Open MPI
 
 
 class Run(Protocol):
@@ -36,25 +36,19 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """What a backend needs beside it.
-
-    ``requirements`` pins every package, also the indirect ones. ``imports`` must import; the first one, if there is any,
-    names the environment. ``python`` is a minor version such as "3.9", by default the controller's Python. ``post_build``
-    gets the environment's folder and compiles what pip alone cannot; it may return a remark for people. The source of its
-    module is part of the environment's key, and so is the text of ``sources``, the files that it compiles. ``tools`` are
-    the programs that this takes and that no wheel brings, such as "g++". ``framework`` is named where a backend has an
-    environment for each of several.
-    """
+    """The requirements of a backend."""
 
     backend: str
     variant: Variant
-    requirements: Path
-    imports: tuple[str, ...]
-    python: str | None = None
+    requirements: Path  # pins of all packages, also the indirect ones
+    imports: tuple[str, ...]  # modules that must import; the first one, if there is any, names the environment
+    python: str | None = None  # a minor version such as "3.9"; by default the controller's Python
+    # Compiles what pip alone cannot, in the environment's folder; may return a remark for people. The source of its module
+    # is part of the environment's key.
     post_build: Callable[[Path, Run], str | None] | None = None
-    tools: tuple[str, ...] = ()
-    framework: str | None = None
-    sources: tuple[Path, ...] = ()
+    tools: tuple[str, ...] = ()  # programs that this takes and that no wheel brings, such as "g++"
+    framework: str | None = None  # where a backend has an environment for each of several
+    sources: tuple[Path, ...] = ()  # files that ``post_build`` compiles; their text is part of the key, too
 
 
 class EnvironmentProblem(InvalidInput):
@@ -62,7 +56,7 @@ class EnvironmentProblem(InvalidInput):
 
 
 def cache_folder() -> Path:
-    """What can be made again: ``$HARNESS_CACHE``, else ``$XDG_CACHE_HOME/harness``, else ``~/.cache/harness``."""
+    """The folder of caches: ``$HARNESS_CACHE``, else ``$XDG_CACHE_HOME/harness``, else ``~/.cache/harness``."""
     if chosen := os.environ.get("HARNESS_CACHE"):
         return at_home(chosen).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harness"
@@ -80,7 +74,7 @@ def python(spec: EnvironmentSpec) -> Path:
 
 
 def status(spec: EnvironmentSpec) -> Literal["ready", "missing", "partial", "broken"]:
-    """Whether the environment can be used, from its files alone (milliseconds; ``check`` imports).
+    """Tell whether the environment can be used, from its files alone (milliseconds; ``check`` imports).
 
     "partial" is being built or was left by a build that died; "broken" was complete, but its Python is gone.
     """
@@ -98,9 +92,9 @@ def require(spec: EnvironmentSpec) -> Path:
     state = status(spec)
     if state == "ready":
         return python(spec)
-    what = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
-    whose = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
-    raise EnvironmentProblem(f"the environment of {whose} {what}: run `{build_command(spec)}`")
+    problem = {"missing": "is not built", "partial": "is half built", "broken": "no longer works"}[state]
+    owner = f"{spec.backend} with {spec.framework}" if spec.framework else spec.backend
+    raise EnvironmentProblem(f"the environment of {owner} {problem}: run `{build_command(spec)}`")
 
 
 def require_all(specs: Iterable[EnvironmentSpec]) -> None:
@@ -128,9 +122,9 @@ def lacking_tools(spec: EnvironmentSpec) -> list[str]:
 
 
 def key(spec: EnvironmentSpec) -> str:
-    """A hash of everything that decides what is in the environment.
+    """A hash of everything that decides the content of the environment.
 
-    Of a wanted Python the minor version decides, as wheels do: to look for an environment does not take that Python.
+    The minor version of a chosen Python decides, as for wheels: the search for an environment does not need that Python.
     """
     hook = spec.post_build and [spec.post_build.__name__, inspect.getsource(sys.modules[spec.post_build.__module__])]
     version = spec.python or platform.python_version()

@@ -42,8 +42,8 @@ def build(spec: EnvironmentSpec, progress: OnLine) -> Path:
         raise EnvironmentProblem(
             f"{folder.name}: to compile it {' and '.join(lacking)} must be on PATH: load a module or install it"
         )
-    own = BasePython(Path(sys.executable), platform.python_version())
-    base = find_python(spec.python) if spec.python else own
+    own_python = BasePython(Path(sys.executable), platform.python_version())
+    base = find_python(spec.python) if spec.python else own_python
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with lock(folder, progress) as descriptor:
@@ -90,8 +90,8 @@ def _fill(
     def run(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
         tail = _stream(argv, environ | dict(env or {}), log, descriptor, progress)
         if tail is not None:
-            what = f"{folder.name} (Python {base.version}): {reason(tail, base.version)} (log: {log.name})"
-            raise RunFailed("\n    ".join([what, *last_words(tail)]))
+            failure = f"{folder.name} (Python {base.version}): {reason(tail, base.version)} (log: {log.name})"
+            raise RunFailed("\n    ".join([failure, *last_words(tail)]))
 
     progress(f"creating {folder.name} with Python {base.version}")
     run(base.python, "-m", "venv", folder)
@@ -119,8 +119,8 @@ def _stream(
     output: list[str] = []
     process = None
     try:
-        # Signals wait while it is started: whoever is interrupted then does not know yet whom to kill. A process group, so
-        # that one signal ends pip with its compilers. A pipe and not the log itself for the output, so that pip fails at
+        # Signals wait during the start: before its end nobody knows which process to kill. The process has a group, so
+        # that one signal ends pip with its compilers. Its output is a pipe and not the log itself, so that pip fails at
         # its next line once this process was killed.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
@@ -174,7 +174,7 @@ for module in sys.argv[1:]:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What an environment's own Python says about it."""
+    """The report of an environment's Python on itself."""
 
     python: Path
     python_version: str
@@ -187,10 +187,10 @@ def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
     """Import modules and compare packages with pins, in a built environment or ``provided``. Raises EnvironmentProblem."""
     interpreter = provided or require(spec)
     argv = [str(interpreter), "-c", _PROBE, *spec.imports]
-    # What a site provides may be found through its modules' PYTHONPATH; what was built here must stand alone.
+    # An environment of a site may need its modules' PYTHONPATH; one that was built here must stand alone.
     environ = os.environ if provided else isolated()
     try:
-        # in a neutral folder: `-c` puts the current one first on the path, and a torch/ or tensorflow/ there would win
+        # The folder is a neutral one: `-c` puts it first on the path, and a torch/ or tensorflow/ there would win.
         answer = subprocess.run(
             argv, env=environ, cwd="/", capture_output=True, text=True, errors="replace", timeout=CHECK_TIMEOUT_S
         )
@@ -219,7 +219,7 @@ def check(spec: EnvironmentSpec, provided: Path | None = None) -> CheckReport:
 
 
 def matches(installed: str | None, pinned: str) -> bool:
-    """Whether a version meets a pin; as in PEP 440, ``2.13.0+cpu`` meets ``2.13.0``."""
+    """Tell whether a version meets a pin; as in PEP 440, ``2.13.0+cpu`` meets ``2.13.0``."""
     return installed is not None and (installed == pinned or installed.partition("+")[0] == pinned)
 
 
@@ -229,7 +229,7 @@ def ending(code: int) -> str:
 
 # --- what pip and the compilers print, for the person who waits or has to mend it --------------------------------------
 
-# How the lines begin that say what pip is at, and how far make is, which CMake tells.
+# The beginnings of lines with which pip and make, through CMake, show their progress.
 _NEWS = re.compile(
     r"\s*(Collecting|Downloading|Processing|Using cached|Building wheel|Installing|WARNING: Retrying|\[ *\d+%\] Building) "
 )

@@ -1,7 +1,7 @@
 """MPI libraries from wheels, for ``--mpi``: each in an environment of its own, where processes find it by its path.
 
 MPICH is in every backend's own environment. Intel's library takes its place there, as the two have one binary interface
-(the MPICH ABI Compatibility Initiative). Open MPI has another one, which mpi4py knows as well; what is compiled has an
+(the MPICH ABI Compatibility Initiative). Open MPI has another one, which mpi4py knows as well; compiled packages have an
 environment for each of the two.
 """
 
@@ -36,9 +36,9 @@ def variables(library: str) -> dict[str, str]:
     if library not in LIBRARIES:
         return {}
     file = path(environment(library)) / FILES[library]
-    own = {"MPI4PY_LIBMPI": str(file)}  # without it mpi4py takes what is in its own environment
+    environ = {"MPI4PY_LIBMPI": str(file)}  # without it mpi4py takes the library of its own environment
     if library == "intel":
         # Compiled code, such as Horovod, follows the library path. Harness gives threads their number and pins nothing.
         before = os.environ.get("LD_LIBRARY_PATH")
-        own |= {"LD_LIBRARY_PATH": f"{file.parent}:{before}" if before else str(file.parent), "I_MPI_PIN": "off"}
-    return own
+        environ |= {"LD_LIBRARY_PATH": f"{file.parent}:{before}" if before else str(file.parent), "I_MPI_PIN": "off"}
+    return environ

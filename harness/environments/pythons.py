@@ -22,7 +22,7 @@ class BasePython:
 
 
 def lacking(spec: EnvironmentSpec) -> list[str]:
-    """What stands between this machine and the environment, in words; nothing when it is ready."""
+    """The things that this machine lacks for the environment, in words; nothing when it is ready."""
     state = status(spec)
     if state == "ready":
         return []
@@ -45,36 +45,36 @@ def find_python(version: str) -> BasePython:
     )
 
 
-def _first(wanted: str) -> BasePython | None:
-    """The first that runs and is of the wanted version: pyenv's shims are on PATH for every version, and run for one."""
-    for candidate in _candidates(wanted):
-        if (version := _version(candidate, alone=True)) and f"{version}.".startswith(f"{wanted}."):
-            return BasePython(candidate, version)
+def _first(version: str) -> BasePython | None:
+    """The first Python that runs as this version: pyenv's shims are on PATH for every version, and run for one."""
+    for candidate in _candidates(version):
+        if (full := _version(candidate, alone=True)) and f"{full}.".startswith(f"{version}."):
+            return BasePython(candidate, full)
     return None
 
 
-def _candidates(wanted: str) -> list[Path]:
-    """Where a Python of this version may be, in order: what a person put on PATH comes before what is found by folders."""
+def _candidates(version: str) -> list[Path]:
+    """The places of a Python of this version, in order: those that a person put on PATH come before known folders."""
 
     def numbers(program: Path) -> list[int]:
         """The version of a Python, as the name of its prefix has it."""
         return [int(number) for number in re.findall(r"\d+", program.parts[-3])]
 
     programs = [
-        *(Path(folder).absolute() / f"python{wanted}" for folder in os.get_exec_path()),
-        *sorted(_pyenv().glob(f"{wanted}.*/bin/python{wanted}"), key=numbers, reverse=True),
-        *sorted(_uv().glob(f"cpython-{wanted}.*/bin/python{wanted}"), key=numbers, reverse=True),
+        *(Path(folder).absolute() / f"python{version}" for folder in os.get_exec_path()),
+        *sorted(_pyenv().glob(f"{version}.*/bin/python{version}"), key=numbers, reverse=True),
+        *sorted(_uv().glob(f"cpython-{version}.*/bin/python{version}"), key=numbers, reverse=True),
     ]
     return [program for program in programs if os.access(program, os.X_OK)]
 
 
 def _pyenv() -> Path:
-    """Where pyenv keeps the Pythons that it installed."""
+    """The folder of the Pythons that pyenv installed."""
     return Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
 
 
 def _uv() -> Path:
-    """Where uv keeps the Pythons that it installed."""
+    """The folder of the Pythons that uv installed."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
 
@@ -95,10 +95,7 @@ def at(where: Path, spec: EnvironmentSpec) -> Path:
 
 
 def lacks(python: Sequence[str], modules: Iterable[str], environ: Mapping[str, str]) -> list[str]:
-    """The top-level ``modules`` that a Python, the words of a command, does not find.
-
-    They are not imported, which may take many seconds.
-    """
+    """The top-level ``modules`` that a Python (a command) does not find. Importing them would take many seconds."""
     code = "import sys; from importlib.util import find_spec; print(*(n for n in sys.argv[1:] if find_spec(n) is None))"
     try:
         # In a neutral folder, as `-c` looks in the current one first.
@@ -112,7 +109,7 @@ def lacks(python: Sequence[str], modules: Iterable[str], environ: Mapping[str, s
 
 @functools.cache  # a shim of pyenv takes 0.2 s, and a list of backends asks for each kind of device
 def _version(interpreter: Path, alone: bool) -> str | None:
-    """Of what runs as Python 3; ``alone``: as a build runs it, without the PYTHONHOME of a module for another one."""
+    """The version of a Python 3; ``alone``: as a build runs it, without the PYTHONHOME of a module for another one."""
     code = "import platform; print(platform.python_version())"
     environ = isolated() if alone else None
     try:
