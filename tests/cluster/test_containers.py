@@ -77,10 +77,14 @@ def test_an_image_that_is_not_there_fails_in_the_words_of_what_opens_it(user: Us
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("image", "code", "words"), [("/", 0, "opened the images of own"), ("/no/image", 2, "/no/image")])
+@pytest.mark.parametrize(
+    ("image", "code", "words"), [("/", 0, "opened the images of own"), ("/no/image", 2, "/no/image")]
+)
 def test_site_check_opens_the_images_of_environments(user: User, image: str, code: int, words: str) -> None:
     partition = f'environs = ["own"]\nextras.output = "{user.output}"\n'
-    environment = f'[[environments]]\nname = "own"\nextras.container = {{ platform = "Bubblewrap", image = "{image}" }}\n'
+    environment = (
+        f'[[environments]]\nname = "own"\nextras.container = {{ platform = "Bubblewrap", image = "{image}" }}\n'
+    )
     user.site.write_text(user.site.read_text() + partition + environment)
     done = user.harness("site", "check", str(user.site), "--open")
     assert done.code == code and words in done.stdout, done

@@ -42,4 +42,6 @@ def test_a_rank_in_place_of_another_fails_the_run_which_names_that_as_a_cause(
             run.end()
         finally:
             intruder.kill()
-    run.failed_saying("no other rank had ended, so a process of somebody else may have taken its place (docs/safety.md)")
+    run.failed_saying(
+        "no other rank had ended, so a process of somebody else may have taken its place (docs/safety.md)"
+    )

@@ -64,7 +64,15 @@ def test_the_source_archive_holds_the_package_and_what_belongs_to_it_and_its_whe
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     beside = {name for name in names if not name.startswith("harness/")}
-    assert beside == {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "PKG-INFO", "pyproject.toml", ".gitignore"}
+    assert beside == {
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "PKG-INFO",
+        "pyproject.toml",
+        ".gitignore",
+    }
     assert _content(_built(sdist, tmp_path)) == _content(wheel)
 
 
