@@ -21,13 +21,13 @@ from pathlib import Path
 import psutil
 
 from harness import kernels, models
-from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
+from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import apart, forked, pmi
 from harness.launch.forked import Started, StartRequest
-from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
+from harness.launch.watch import Followed, Progress, Watch, exit_failure, supervise
 from harness.sites.site import Site
 from harness.worker import gpus, proc
 from harness.worker.network import listen
@@ -144,15 +144,8 @@ def _listed_gpus() -> list[str]:
     return listed or [str(number) for number, _ in enumerate(gpus.listed_by_driver())]
 
 
-def run(
-    plan: LaunchPlan,
-    run_dir: Path,
-    repeat: int,
-    timeout_s: float,
-    on_progress: Callable[[Progress], None],
-    site: Site | None = None,
-) -> Watch:
-    """Run one repeat of a plan to its end. Returns its events.
+def run(watch: Watch, on_progress: Callable[[Progress], None], site: Site | None) -> None:
+    """Run one repeat to its end, and follow its events.
 
     A ``site`` of namespaces has nodes on this machine with a network and a host name of their own. Where a device is
     emulated, processes are forked from one that has imported the framework, if that has no threads.
@@ -160,8 +153,7 @@ def run(
     Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs; by then
     no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
     """
-    watch = begun(plan, run_dir, repeat)
-    running: dict[int, Started] = {}
+    plan, running = watch.plan, dict[int, Started]()
     opening = ending_with_this(plan.container["command"]) if plan.container else []  # the image
     if plan.mpi:
         remove_segments()
@@ -172,38 +164,30 @@ def run(
         if world:
             stack.callback(world.close)
         with ExitStack() as inherited:  # sockets, which are closed here once those who need them have them
-            starts = [
-                _start(process, watch.repeat_dir, world, site, inherited, bool(opening)) for process in plan.processes
-            ]
+            starts = [_start(followed, watch, world, site, inherited) for followed in watch.followed]
             if plan.emulation and not opening:
-                nursery = forked.Nursery(plan, run_dir, repeat, starts, network)
+                nursery = forked.Nursery(watch, starts, network)
                 stack.callback(nursery.close)
                 running |= nursery.start(starts)
             stack.callback(lambda: _end(list(running.values())))
             for start in starts if not running else []:
-                running[start.process.index] = _started(start, repeat, [*network, *opening])
+                running[start.followed.process.index] = _started(start, watch.repeat, [*network, *opening])
         supervise(
             watch,
             lambda index: running[index].poll(),
             lambda codes: exit_failure(watch, codes),
             on_progress,
-            timeout_s,
             is_stopped=lambda index: running[index].status() == psutil.STATUS_STOPPED,
         )
-    return watch
 
 
 def _start(
-    process: Process,
-    repeat_dir: Path,
-    world: pmi.MpiWorld | None,
-    site: Site | None,
-    inherited: ExitStack,
-    inside: bool = False,
+    followed: Followed, watch: Watch, world: pmi.MpiWorld | None, site: Site | None, inherited: ExitStack
 ) -> StartRequest:
+    process = followed.process
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
-    env[MARK] = str(repeat_dir)
-    if inside:  # what opens the image is between the process and this launcher, which ends with it
+    env[MARK] = str(watch.repeat_dir)
+    if watch.plan.container:  # what opens the image is between the process and this launcher, which ends with it
         del env[LAUNCHER]
     fds: tuple[int, ...] = ()
     if world:
@@ -212,14 +196,14 @@ def _start(
         env |= variables
         fds = (inherited.enter_context(end).fileno(),)
     namespaces = site.namespaces_of(process.host) if site else None
-    return StartRequest(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
+    return StartRequest(followed, env, fds, namespaces)
 
 
 def _started(start: StartRequest, repeat: int, opening: Sequence[str]) -> Started:
-    process = start.process
+    process = start.followed.process
     inside = ["nsenter", f"--target={start.namespaces}", "--net", "--uts", "--"] if start.namespaces else []
     try:
-        with start.log.open("wb") as log:
+        with start.followed.log.open("wb") as log:
             popen = subprocess.Popen(
                 [*inside, *opening, *process.argv, "--repeat", str(repeat)],
                 env=start.env,

@@ -1,6 +1,6 @@
 """The kinds of work: a measurement of img/s or of a kernel, whose repeats are all alike, and a training, in epochs.
 
-Beside them there are programs that are not ours, which are started and watched as ours are.
+Programs that are not ours are another kind: they are started and watched as ours are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.records.record import Check, judge_ranks, seen_by
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running import preflight
 from harness.running.run import Facts, Run, content, reported
-from harness.worker.agent.seating import SPEC, folder_of
+from harness.worker.agent.seating import SPEC
 from harness.worker.inputs.errors import DataError
 
 # harness.worker.inputs.index is imported where it is used: NumPy takes a quarter of the time that --dry-run may take.
@@ -38,7 +38,7 @@ Epochs = TypeAdapter(list[Epoch])
 
 
 class Repeated(Run):
-    """What is measured several times alike."""
+    """A measurement that is repeated."""
 
     UNIT = "repeats"
 
@@ -129,8 +129,7 @@ class LaunchRun(Repeated):
     def find_inputs(self) -> None:
         """Raises InvalidInput if this machine is to start it and does not have it."""
         command, folder = self.plan.details["command"][0], self.plan.details["folder"]
-        found = shutil.which(Path(folder, command) if "/" in command else command)
-        if self.site_name is None and not found:
+        if self.site_name is None and not shutil.which(Path(folder, command) if "/" in command else command):
             raise InvalidInput(f"{command}: no such program here, or it is not executable")
 
     def judge_ranks(self, watch: Watch) -> tuple[list[ProgramRank], list[Check]]:
@@ -144,7 +143,7 @@ class LaunchRun(Repeated):
     def record(self, complete: bool, facts: Facts) -> LaunchRecord:
         repeats = [LaunchRepeat(**judged) for judged in self.judged]
         if not complete and (folders := sorted(self.folder.glob("repeat-*"))) and len(folders) > len(repeats):
-            watch = Watch(self.plan, folder_of(self.folder, len(repeats) + 1))
+            watch = self.watch(len(repeats) + 1)
             watch.poll()
             times = {"started": facts["started"], "ended": facts["ended"]}
             repeats.append(LaunchRepeat(number=len(repeats) + 1, ranks=self._ranks(watch), checks=[], **times))
@@ -161,7 +160,7 @@ class LaunchRun(Repeated):
             if "started" not in events:
                 continue
             ended = events.get("ended", {})
-            number, unread = launch.printed(program, watch.repeat_dir / "logs" / f"{process.name}.log")
+            number, unread = launch.printed(program, followed.log)
             ranks.append(
                 ProgramRank(
                     rank=process.rank,
@@ -219,17 +218,17 @@ class TrainingRun(Run):
     def record(self, complete: bool, facts: Facts) -> TrainingRecord:
         from harness.worker.inputs import index
 
-        own, before = self._own_epochs(), epochs_before(self.folder)
-        checkpoint = training_of(self.spec).resume
+        before, since = epochs_before(self.folder), self._own_epochs()
+        epochs, checkpoint = [*before, *since], training_of(self.spec).resume
         resumed = Resumed(checkpoint=checkpoint, epochs=len(before)) if checkpoint else None
         ended = self.judged[0] if self.judged else {"ranks": [], "checks": []}
-        figures = derive(self.spec, [*before, *own], resumed, ended["ranks"]) if complete else Figures()
+        figures = derive(self.spec, epochs, resumed, ended["ranks"]) if complete else Figures()
         return TrainingRecord(
             schema="harness.training/1",
             training_images=len(index.read(self.folder / "images.index")),
             validation_images=len(index.read(self.folder / "validation.index")),
-            expected_updates=self._expected_updates(sum(epoch.steps for epoch in own)),
-            epochs=[*before, *own],
+            expected_updates=self._expected_updates(sum(epoch.steps for epoch in since)),
+            epochs=epochs,
             resumed=resumed,
             checkpoints=[str(path.relative_to(self.folder)) for path in checkpoints(self.folder)],
             **{name: ended[name] for name in ("ranks", "checks", "job", "restart", "nodes") if name in ended},
@@ -241,7 +240,7 @@ class TrainingRun(Run):
         return f"go on with the same command and --resume {self.folder}" if checkpoints(self.folder) else ""
 
     def _own_epochs(self) -> list[Epoch]:
-        watch = Watch(self.plan, self.folder / "repeat-1")
+        watch = self.watch(1)
         watch.poll()
         return _epochs(watch)
 
