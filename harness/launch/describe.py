@@ -8,9 +8,8 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from harness.core.parts import part
 from harness.core.text import listed, plural, templates
@@ -46,7 +45,10 @@ class Described:
 
     @property
     def time_limit(self) -> str:
-        return _written(self.longest_s)
+        """The longest job as a profile has it, such as ``1d12h``; "" for no limit."""
+        minutes = int(self.longest_s or 0) // 60
+        parts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
+        return "".join(f"{count}{unit}" for count, unit in parts if count)
 
     @property
     def profile_name(self) -> str:
@@ -80,46 +82,34 @@ def profile(name: str) -> str:
 
 def described(lines: str) -> list[Described]:
     """The partitions of sinfo's ``lines`` in COLUMNS that are up and have nodes, the default one first."""
-    groups: dict[str, list[_Alike]] = {}
+    groups: dict[str, list[Described]] = {}
     for name, up, *fields in (line.strip().split("|") for line in lines.splitlines() if line.count("|") >= 6):
-        if up == "up" and (alike := _alike(*fields)):
-            groups.setdefault(name, []).append(alike)
+        if up == "up" and (group := _group(name, *fields)):
+            groups.setdefault(name, []).append(group)
     partitions = []
-    for name, every in groups.items():
-        most = max(every, key=lambda alike: alike.nodes)
-        partitions.append(
-            Described(
-                name=name.removesuffix("*"),
-                default=name.endswith("*"),
-                mixed=len(every) > 1,
-                fewest_cores=min(alike.cores for alike in every),
-                **most._asdict(),
-            )
-        )
+    for alike in groups.values():
+        largest, fewest_cores = max(alike, key=lambda group: group.nodes), min(group.cores for group in alike)
+        partitions.append(replace(largest, mixed=len(alike) > 1, fewest_cores=fewest_cores))
     return sorted(partitions, key=lambda partition: not partition.default)
 
 
-class _Alike(NamedTuple):
-    """Nodes of a partition that are alike."""
+def _group(
+    name: str, nodes: str, limit: str, cpus: str, per_core: str, resources: str, *of_sockets: str
+) -> Described | None:
+    """Nodes that are alike, from their columns; None where a count is none, or 0.
 
-    nodes: int
-    longest_s: float | None
-    cores: int
-    cpus_per_core: int
-    gpus: int
-    gpu_model: str
-
-
-def _alike(nodes: str, limit: str, cpus: str, per_core: str, resources: str, *of_sockets: str) -> _Alike | None:
-    """Nodes from their columns; None where a count is none, or 0. CPUs may be cores, or without those set aside."""
+    CPUs may be cores, or without those set aside.
+    """
     try:
-        threads = _count(per_core)
+        count, threads = _count(nodes), _count(per_core)
         cores = math.prod(map(_count, of_sockets)) if of_sockets else max(1, _count(cpus) // threads)
-        gpus, models = gpus_of(resources)
-        alike = _Alike(_count(nodes), slurm.limit_s(limit), cores, threads, gpus, models)
+        gpus = gpus_of(resources)
     except (ValueError, ZeroDivisionError):
         return None
-    return alike if alike.nodes and cores else None
+    if not (count and cores):
+        return None
+    longest_s = slurm.limit_s(limit)
+    return Described(name.removesuffix("*"), name.endswith("*"), count, False, longest_s, cores, cores, threads, *gpus)
 
 
 def _count(text: str) -> int:
@@ -174,25 +164,16 @@ def check_partition(options: Sequence[str]) -> None:
 
 def unused(options: Sequence[str]) -> str:
     """A line about partitions and GPUs that a run without a profile leaves alone, "" if there are none."""
-    every = known()
-    words = []
-    if len(every) > 1 and not slurm.partitions_in(options):
-        words.append(f"Slurm has {listed(every)}; -J partition=NAME chooses")
-    if any(partition.gpus for partition in every):
-        words.append("no GPU is used without a profile: `harness site init NAME` writes one")
-        words[0] = words[0] if len(words) > 1 else f"Slurm has {listed(every)}; {words[0]}"
-    return "; ".join(words)
-
-
-def _written(seconds: float | None) -> str:
-    """Seconds as a profile has them, such as ``1d12h``; "" for none."""
-    minutes = int(seconds or 0) // 60
-    parts: Iterable[tuple[int, str]] = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
-    return "".join(f"{count}{unit}" for count, unit in parts if count)
+    partitions, remarks = known(), []
+    if len(partitions) > 1 and not slurm.partitions_in(options):
+        remarks.append("-J partition=NAME chooses")
+    if any(partition.gpus for partition in partitions):
+        remarks.append("no GPU is used without a profile: `harness site init NAME` writes one")
+    return "; ".join([f"Slurm has {listed(partitions)}", *remarks]) if remarks else ""
 
 
 def _plugins() -> list[str]:
-    """What srun's --mpi may be; none if it does not say."""
+    """The values of srun's --mpi; none if it does not list them."""
     try:
         done = slurm.ask("srun", "--mpi=list")
     except HarnessError:
