@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, GroupedCommand, flag, grouped, option, place_of
-from harness.cli.runs import followed, print_cancelled, print_refusals
+from harness.cli.options import GroupedCommand, flag, grouped, option, place_of
+from harness.cli.runs import RUNNING, followed, print_cancelled, print_refusals
 from harness.cli.values import ANY_PATH, Given
 from harness.core.text import plural
 from harness.report.text import outcomes, plans
@@ -34,9 +34,9 @@ def study() -> None:
 
 
 def _of_file(name: str, short_help: str, *options: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command for the study in a file, with those of the options that say where it is."""
+    """A command for the study in a file, with the ``options`` and those that say where the study is."""
     names = ("site", "environ", "output", *options)
-    params = [FILE, *(option for option in (*WHERE_TO_RUN, *HOW_TO_RUN) if option.name in names)]
+    params = [FILE, *(option for option in RUNNING if option.name in names)]
     return study.command(name, short_help=short_help, cls=GroupedCommand, params=params)
 
 
@@ -44,7 +44,7 @@ def _of_file(name: str, short_help: str, *options: str) -> Callable[[Callable[..
     "run",
     short_help="Measure the points that have not been measured yet",
     cls=GroupedCommand,
-    params=[FILE, *WHICH_POINTS, *(each for each in WHERE_TO_RUN if each.name != "no_submit"), *HOW_TO_RUN],
+    params=[FILE, *WHICH_POINTS, *(option for option in RUNNING if option.name != "no_submit")],
 )
 def study_run(**given: Any) -> None:
     """Measure the points of the study FILE that have not been measured yet, and print the table of all.

@@ -75,7 +75,7 @@ def profile(name: str) -> str:
         partitions=partitions,
         mpi=next((plugin for plugin in ("pmi2", "pmix", *plugins) if plugin in plugins), ""),
         plugins=", ".join(plugins),
-        platforms=containers.found(),
+        platforms=containers.available(),
         output="$SCRATCH/harness/runs" if os.environ.get("SCRATCH") else "",
     )
 
@@ -139,7 +139,7 @@ def _partitions() -> list[Described]:
     return described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
 
 
-def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
+def asked_about(site: Site, options: Sequence[str]) -> Site:
     """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
 
     They are those of the partition among a person's own ``options``, else of the site's, else of Slurm's default one.
@@ -156,10 +156,10 @@ def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
 
 
 def check_partition(options: Sequence[str]) -> None:
-    """See that the options of a job name a partition, or that Slurm has a default one. Raises InvalidInput."""
-    if slurm.partitions_in(options) or not (every := known()) or any(partition.default for partition in every):
+    """Check that the options of a job name a partition, or that Slurm has a default one. Raises InvalidInput."""
+    if slurm.partitions_in(options) or not (partitions := known()) or any(each.default for each in partitions):
         return
-    raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
+    raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(partitions, 'or')}")
 
 
 def unused(options: Sequence[str]) -> str:

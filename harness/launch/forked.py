@@ -16,12 +16,12 @@ from harness.errors import RunFailed
 from harness.launch.watch import Followed, Watch
 
 FORK = WORKER_MAIN.with_name("fork.py")
-GONE = 1  # the exit code of those whose end nobody has seen
+GONE = 1  # the exit code of processes whose end nobody has seen
 STARTED_S = 120.0  # for a framework to be imported on a busy machine
 
 
 class StartRequest(NamedTuple):
-    """How a process is to be started: it inherits ``fds``, and joins the ``namespaces`` of the process with this PID."""
+    """A process to be started: it inherits ``fds``, and joins the ``namespaces`` of the process with this PID."""
 
     followed: Followed
     env: Mapping[str, str]

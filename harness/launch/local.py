@@ -69,10 +69,10 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
 
 
 def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
-    """See that this machine's cores and free memory can hold the processes of ``plan``, with what ``spec`` lets them hold.
+    """Check that this machine's cores and free memory suffice for the processes of ``plan`` and the data of ``spec``.
 
-    Raises InvalidInput, which says what would do. What must be in memory is a lower bound: the parameters and gradients of
-    every replica and of the servers, and, on CPUs, what each convolution has put out, which the backward pass needs.
+    Raises InvalidInput, which says what would suffice. The memory is a lower bound: the parameters and gradients of every
+    replica and of the servers, and, on CPUs, the output of each convolution, which the backward pass needs.
     """
     cores, processes = len(os.sched_getaffinity(0)), len(plan.processes)
     elsewhere = "give --site NAME of a cluster (see `harness list sites`), or --force"
@@ -105,12 +105,12 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
         smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
         needed += spec.global_batch * image
     if needed > free:
-        there = f"this machine has {free / 1e9:.0f} GB free"
-        raise InvalidInput(f"this run needs {needed / 1e9:.0f} GB of memory or more, and {there}: {smaller}{elsewhere}")
+        sizes = f"{needed / 1e9:.0f} GB of memory or more, and this machine has {free / 1e9:.0f} GB free"
+        raise InvalidInput(f"this run needs {sizes}: {smaller}{elsewhere}")
 
 
 def free_memory() -> int:
-    """Bytes that processes started from here may still take: what is free, or less where a control group limits it.
+    """Bytes of memory that processes started from here may still take: those that are free, or fewer in a control group.
 
     The smallest limit counts. Memory that holds files only is given back when it is needed.
     """
@@ -128,8 +128,7 @@ def free_memory() -> int:
 def local_gpus() -> list[str]:
     """The NVIDIA GPUs and MIG instances that CUDA_VISIBLE_DEVICES leaves visible here, as it names them.
 
-    Without that variable they are all that nvidia-smi lists, by UUID; without nvidia-smi those of the driver, by number. No
-    framework is loaded.
+    Without it they are all that nvidia-smi lists, by UUID, or else the driver's, by number. No framework is loaded.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -224,15 +223,14 @@ def _started(start: StartRequest, repeat: int, opening: Sequence[str]) -> Starte
 def _end(processes: Sequence[Started]) -> None:
     """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too.
 
-    What a process has started is not asked: decoders see that it is gone, and remove what both have in the temporary
-    folder.
+    Children of a process are not asked: decoders see that it is gone, and remove the temporary files that both share.
     """
 
-    def send(how: Callable[[int, int], None], number: signal.Signals) -> None:
+    def send(kill: Callable[[int, int], None], number: signal.Signals) -> None:
         for process in processes:
             if process.is_held():
                 with suppress(ProcessLookupError):  # it, or the whole group, is gone
-                    how(process.pid, number)
+                    kill(process.pid, number)
         _wait(lambda: all(process.poll() is not None for process in processes), GRACE_S)
 
     try:
@@ -247,7 +245,7 @@ def _end(processes: Sequence[Started]) -> None:
 
 @contextmanager
 def _nothing_is_left(repeat_dir: Path) -> Iterator[None]:
-    """End what a repeat has left behind, also what was started by a process that somebody has killed: it becomes ours."""
+    """End all processes of a repeat in the end. Children of a process that somebody has killed become ours."""
     prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
     prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -266,7 +264,7 @@ def _nothing_is_left(repeat_dir: Path) -> Iterator[None]:
 
 
 def _variables(pid: int) -> list[bytes]:
-    """NAME=VALUE as the process was started with; none of one that has ended."""
+    """The variables that a process was started with, as NAME=VALUE; none if it has ended."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -278,8 +276,8 @@ def remove_segments() -> None:
     old = []
     for segment in SEGMENTS.glob("mpich*"):
         with suppress(OSError):
-            seen = segment.stat()
-            old += [segment] if seen.st_uid == os.getuid() and time.time() - seen.st_mtime > OLD_S else []
+            status = segment.stat()
+            old += [segment] if status.st_uid == os.getuid() and time.time() - status.st_mtime > OLD_S else []
     if not old:
         return
     mapped = ""
@@ -298,7 +296,7 @@ def _wait(is_over: Callable[[], bool], longest_s: float) -> None:
 
 
 def _others_in(groups: Set[int]) -> bool:
-    """Whether there are other processes in ``groups`` than those that lead them."""
+    """True if there are other processes in ``groups`` than those that lead them."""
     for pid in psutil.pids():
         with suppress(ProcessLookupError):
             if pid not in groups and os.getpgid(pid) in groups:
@@ -311,18 +309,17 @@ def random_ports(count: int) -> int:
     return random.randrange(PORTS.start, PORTS.stop - min(count, len(PORTS) - 1))  # noqa: S311 - not a secret
 
 
-def _free_ports(count: int, wanted: int | None) -> int:
-    """The first of ``count`` adjacent free ports: ``wanted``, or one at a random place."""
-    for first in [wanted] if wanted is not None else (random_ports(count) for _ in range(100)):
+def _free_ports(count: int, typed: int | None) -> int:
+    """The first of ``count`` adjacent free ports: the one that was ``typed``, or else one at a random place."""
+    for first in [typed] if typed is not None else (random_ports(count) for _ in range(100)):
         try:
             for port in range(first, min(first + count, LAST_PORT + 1)):
                 listen(ADDRESS, port).close()
         except RuntimeError:
             continue
         return first
-    if wanted is None:
-        raise InvalidInput(
-            f"no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port"
-        )
-    needs = f"the run needs {wanted}..{wanted + count - 1}"
-    raise InvalidInput(f"--port {wanted}: port {port} is in use on this machine; {needs}")
+    if typed is None:
+        ports = f"between {PORTS.start} and {PORTS.stop}"
+        raise InvalidInput(f"no {count} adjacent free ports {ports}; give one with --port")
+    needs = f"the run needs {typed}..{typed + count - 1}"
+    raise InvalidInput(f"--port {typed}: port {port} is in use on this machine; {needs}")

@@ -56,9 +56,9 @@ HOST_LINE = re.compile(rf"(?P<name>({HOST}@)?(?P<host>{HOST}))(\s+(?P<address>{H
 HOST_SHAPE = "must be NAME or NAME ADDRESS, such as `ubuntu@203.0.113.7 10.0.0.11`"
 SSH_FAILED = 255
 ALIVE_S = 5.0  # between signs of life to the tasks
-GRACE_S = 8.0  # for tasks to end their processes (3 s for those that do not want to) and to say so
+GRACE_S = 8.0  # for tasks to end their processes (3 s for stubborn ones) and to say so
 SETTLE_S = 1.5  # after the first failure, for its cause to be heard: tasks look at their processes every 0.5 s
-# After the first timeout. Connections are not made at the same moment, and what is stopped takes 3 s longer to end.
+# After the first timeout. Connections are not made at the same moment, and stopped processes take 3 s longer to end.
 SETTLE_TIMEOUT_S = 20.0
 LATE_S = 30.0  # tasks mind --timeout themselves; this much later they are not expected to any more
 
@@ -98,7 +98,7 @@ def machines(path: Path) -> tuple[Node, ...]:
 
 
 def options(site: Site) -> list[str]:
-    """What stands between ``ssh`` and the machine's name."""
+    """The words between ``ssh`` and the machine's name."""
     return [*(word for option in site.extras.launcher_options for word in shlex.split(option)), *OPTIONS]
 
 
@@ -183,7 +183,7 @@ def run(watch: Watch, on_progress: Callable[[Progress], None], site: Site) -> No
 
 
 class Connection:
-    """One ssh with the task at its other end. A thread each writes to it, reads from it, and hears its MPI world."""
+    """One ssh with the task at its other end. Three threads write to it, read from it, and hear its MPI world."""
 
     def __init__(self, argv: list[str], followed: Followed, opening: bytes, world: pmi.MpiWorld | None) -> None:
         process, log = followed.process, followed.log
@@ -292,10 +292,10 @@ class Connection:
             file.write(new)
 
     def _relay(self, pmi_socket: socket.socket) -> None:
-        """What the server side of PMI says to this rank, until the world is closed."""
+        """Pass on messages of the server side of PMI to this rank, until the world is closed."""
         with suppress(OSError), pmi_socket:
-            while said := pmi_socket.recv(CHUNK):
-                self.say(pmi=said.decode("latin-1"))
+            while chunk := pmi_socket.recv(CHUNK):
+                self.say(pmi=chunk.decode("latin-1"))
 
 
 def _failure(watch: Watch, connections: list[Connection]) -> RunFailed:
@@ -319,7 +319,7 @@ def _failure(watch: Watch, connections: list[Connection]) -> RunFailed:
 
 
 def _trouble(connection: Connection) -> str | None:
-    """What kept ssh from bringing news of how the process ended; None when there were such news."""
+    """The reason why ssh did not report how the process ended; None if it did."""
     process, code = connection.followed.process, connection.code
     if connection.exit:
         return None
@@ -340,7 +340,7 @@ def _trouble(connection: Connection) -> str | None:
 
 
 def _end(connections: list[Connection]) -> None:
-    """Let every task end its process, and wait a little for that. What does not answer is cut off, with the same effect."""
+    """Let every task end its process, and wait a little. A task that does not answer is cut off, with the same effect."""
     try:
         for connection in connections:
             connection.hang_up()

@@ -1,4 +1,4 @@
-"""How fast the repeats of several runs go, and how long those that are left will take. Pure."""
+"""The pace of the repeats of several runs, and the time that the rest will take. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from harness.running.study import labels
 
 @dataclass
 class Pace:
-    """The repeats of runs, which their folders stand for: how many are ``wanted`` of each, and what took how many seconds.
+    """The repeats of runs, by the runs' folders: the number ``wanted`` of each, and the seconds that those so far took.
 
     ``names`` tell the runs apart. ``lanes`` repeats go on at once. Nothing more is expected of runs that were ``given_up``.
     """
@@ -39,7 +39,7 @@ class Pace:
 
     @property
     def left(self) -> dict[Path, int]:
-        """How many repeats of each run are still to come."""
+        """The number of repeats of each run that are still to come."""
         return {
             folder: wanted - len(self.took_s.get(folder, ()))
             for folder, wanted in self.wanted.items()
@@ -48,9 +48,9 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest takes if repeats go on as they did; one that has none yet as the mean of the others.
+        """Seconds that the rest takes at this pace, without waiting in a queue; None while no repeat has ended.
 
-        None while no repeat has ended. The time that jobs wait in a queue is not in it.
+        A run without a repeat so far counts as the mean of the others.
         """
         usual_s = {folder: fmean(took_s) for folder, took_s in self.took_s.items() if took_s}
         if not usual_s:
