@@ -32,8 +32,6 @@ SIZE = option(
         partial(sizes, right=f"numbers such as 1024..4096 (each twice the last) or 1000,3000, at most {LARGEST_SIZE:,}")
     ),
 )
-
-
 NETWORK = "network"  # in place of a kernel: several of them over every transport
 FEW: dict[str, object] = {"steps": 50, "repeats": 3}  # of each transport, as they are many
 OF_NETWORK = sizes("1KiB..64MiB")

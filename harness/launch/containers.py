@@ -24,20 +24,18 @@ FILE = "container.toml"  # of a run directory
 
 
 class Platform(Frozen):
-    """A platform. ``mount`` are the words for a folder's {source} and {target}, ``gpus`` are the words that give GPUs,
-    ``environment`` passes on the variable {name}, and the command ``digest`` prints an image's. A ``local`` one is not
-    for batch systems, and one that is not ``offered`` is in no profile that harness writes."""
+    """A container platform."""
 
     type: str
     srun: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
-    mount: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    environment: str = ""
+    mount: tuple[str, ...] = ()  # the words for a folder's {source} and {target}
+    gpus: tuple[str, ...] = ()  # the words that give GPUs
+    environment: str = ""  # the word that passes on the variable {name}
     file: str = ""
-    digest: tuple[str, ...] = ()
-    local: bool = False
-    offered: bool = True
+    digest: tuple[str, ...] = ()  # a command that prints an image's digest
+    local: bool = False  # not for batch systems
+    offered: bool = True  # in profiles that harness writes
 
 
 @cache
@@ -57,7 +55,7 @@ def platform(name: str) -> Platform:
 
 
 def lacking(container_platform: str) -> str:
-    """The reason why images cannot be opened from here, "" if they can: by PATH, and by srun's help.
+    """The reason why images cannot be opened from here, by PATH or srun's help, "" if they can.
 
     Raises InvalidInput for a platform that is not known, SlurmSilent.
     """

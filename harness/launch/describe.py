@@ -60,10 +60,8 @@ class Described:
 def profile(name: str) -> str:
     """A site file for the system ``name``, in TOML. Raises InvalidInput where no Slurm answers, SlurmSilent."""
     if not slurm.answers():
-        raise InvalidInput(
-            "no Slurm answers here (`sinfo`): call this on the cluster's login node, or copy a profile, such as "
-            "the one of `harness site path generic-slurm`"
-        )
+        instead = "copy a profile, such as the one of `harness site path generic-slurm`"
+        raise InvalidInput(f"no Slurm answers here (`sinfo`): call this on the cluster's login node, or {instead}")
     if not (partitions := _partitions()):
         raise InvalidInput("Slurm has no partition that is up and has nodes; see `sinfo`")
     plugins = _plugins()
@@ -96,11 +94,8 @@ def described(lines: str) -> list[Described]:
 def _group(
     name: str, nodes: str, limit: str, cpus: str, per_core: str, resources: str, *of_sockets: str
 ) -> Described | None:
-    """Nodes that are alike, from their columns; None where a count is none, or 0.
-
-    CPUs may be cores, or without those set aside.
-    """
-    try:
+    """Nodes that are alike, from their columns; None where a count is none, or 0."""
+    try:  # CPUs may be cores, or without those set aside
         count, threads = _count(nodes), _count(per_core)
         cores = math.prod(map(_count, of_sockets)) if of_sockets else max(1, _count(cpus) // threads)
         gpus = gpus_of(resources)

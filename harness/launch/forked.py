@@ -30,14 +30,11 @@ class StartRequest(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A process of the run. While it ``is_held`` nobody reaps it, so that neither its number nor its group's is another's.
-
-    ``poll`` gives its exit code, None while it runs.
-    """
+    """A process of the run."""
 
     pid: int
-    poll: Callable[[], int | None]
-    is_held: Callable[[], bool]
+    poll: Callable[[], int | None]  # its exit code, None while it runs
+    is_held: Callable[[], bool]  # nobody has reaped it, so that neither its number nor its group's is another's
     reap: Callable[[], object] = lambda: None  # what is forked goes with the process that it was forked from
 
     def status(self) -> str:

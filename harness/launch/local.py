@@ -84,10 +84,8 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
     if processes > (most := cores * MOST_PER_CORE):
         fewer = most * spec.nodes // processes
         smaller = f"--nodes {fewer} would fit; else " if fewer else ""
-        raise InvalidInput(
-            f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}: "
-            f"{smaller}{elsewhere}"
-        )
+        problem = f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}"
+        raise InvalidInput(f"{problem}: {smaller}{elsewhere}")
     if spec.program:
         return  # what a program needs, nobody knows
     needed, free = processes * LEAST_BYTES, free_memory()

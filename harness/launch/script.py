@@ -77,12 +77,11 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """A person's requests to the scheduler: options such as ``--account=s123``, a time limit in seconds, and the number
-    of jobs that the repeats are shared out among."""
+    """A person's requests to the scheduler."""
 
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # such as --account=s123
     time_limit_s: float | None = None
-    jobs: int = 1
+    jobs: int = 1  # that the repeats are shared out among
 
 
 def scheduler_option(text: str) -> str:

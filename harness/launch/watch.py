@@ -64,15 +64,13 @@ class Followed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a repeat is. ``step_s``: the slowest worker's warm-up step in seconds, 0 if unknown; ``epochs`` and how many
-    ``sizes`` of a kernel have ended: rank 0's.
-    """
+    """Progress of the workers of a repeat."""
 
     phases: Counter[str]
     processes: int
-    step_s: float
-    epochs: Sequence[dict[str, Any]] = ()
-    sizes: int = 0
+    step_s: float  # the slowest worker's warm-up step in seconds, 0 if unknown
+    epochs: Sequence[dict[str, Any]] = ()  # of rank 0
+    sizes: int = 0  # the number of a kernel's sizes that rank 0 has measured
 
     @property
     def phase(self) -> str:

@@ -63,10 +63,7 @@ class PointStatus:
         return self.record.outcome if self.record and self.record.derived else self.reason
 
     def see(self, status: statuses.RunStatus, mine: bool) -> None:
-        """Take over the state of the point's run; ``mine`` says that this process is at work on the study.
-
-        A run that cannot be read has failed, and cannot go on.
-        """
+        """Take over the state of its run; one that cannot be read has failed. ``mine``: this process works on the study."""
         self.run, self.repeats, self.reason = status.run, status.done, ""
         self.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(status.run.folder))
         self.state = "unfinished"
@@ -118,9 +115,8 @@ class Campaign:
         self.notes = StudyNotes.read(self.folder) or StudyNotes(schema="harness.study/1", site=site)
         if self.notes.points and self.notes.site != site:
             begun, here = (f"at {name}" if name else "on this machine" for name in (self.notes.site, site))
-            raise InvalidInput(
-                f"{self.folder}: this study was begun {begun}, not {here}; give another --output or --site"
-            )
+            problem = f"this study was begun {begun}, not {here}"
+            raise InvalidInput(f"{self.folder}: {problem}; give another --output or --site")
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -223,9 +219,8 @@ class Campaign:
         try:
             self._submit(work, self.max_jobs(max_jobs))
         except KeyboardInterrupt:
-            raise Interrupted(
-                f"interrupted while jobs were submitted; those that are go on\n    harness study run {called}"
-            ) from None
+            command = f"    harness study run {called}"
+            raise Interrupted(f"interrupted while jobs were submitted; those that are go on\n{command}") from None
         if wait:
             under_way = [point for point in self.status() if point.in_file and point.state in UNDER_WAY]
             collect.wait([point.run for point in under_way if point.run], listener, called)

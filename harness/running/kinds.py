@@ -1,7 +1,4 @@
-"""The kinds of work: a measurement of img/s or of a kernel, whose repeats are all alike, and a training, in epochs.
-
-Programs that are not ours are another kind: they are started and watched as ours are.
-"""
+"""The kinds of work: a measurement of img/s or of a kernel, a training, and a program that is not ours, watched alike."""
 
 from __future__ import annotations
 
@@ -315,10 +312,8 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
     except OSError as error:
         raise InvalidInput(f"--validation {path}: {error.strerror}") from None
     if type(images) is not type(training):
-        raise InvalidInput(
-            f"--validation {path}: training and validation images must both be in folders, whose names are those of the "
-            "classes, or both in TFRecord shards"
-        )
+        right = "must both be in folders, whose names are those of the classes, or both in TFRecord shards"
+        raise InvalidInput(f"--validation {path}: training and validation images {right}")
     return images
 
 
@@ -353,9 +348,8 @@ def earlier(spec: RunSpec) -> list[Epoch]:
     except (checkpoint.BadCheckpoint, ValidationError) as error:
         raise InvalidInput(f"--resume: {error}") from None
     if len(epochs) >= training.epochs:
-        raise InvalidInput(
-            f"--resume {training.resume}: {len(epochs)} epochs are done, of --epochs {training.epochs}; give more"
-        )
-    if done := next((epoch for epoch in epochs if meets(training.until, epoch)), None):
-        raise InvalidInput(f"--resume {training.resume}: --until was reached in epoch {done.epoch} already")
+        done = f"{len(epochs)} epochs are done, of --epochs {training.epochs}"
+        raise InvalidInput(f"--resume {training.resume}: {done}; give more")
+    if met := next((epoch for epoch in epochs if meets(training.until, epoch)), None):
+        raise InvalidInput(f"--resume {training.resume}: --until was reached in epoch {met.epoch} already")
     return epochs

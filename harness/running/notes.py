@@ -44,19 +44,16 @@ class Notes(BaseModel):
 
 
 class Submission(Notes):
-    """The ``jobs`` of a run: (job id, the repeats that it measures), in the order of submission.
-
-    ``record`` is the file name of the run's record. ``fate`` says that Slurm may have a job of which nobody knows the id.
-    """
+    """The submission of a run."""
 
     file_name = SUBMISSION
 
     site: str
     started: str
-    record: str
+    record: str  # the file name of the run's record
     tag: str
-    jobs: list[tuple[str, list[int]]] = []
-    fate: str = ""
+    jobs: list[tuple[str, list[int]]] = []  # (job id, the repeats that it measures), in the order of submission
+    fate: str = ""  # says that Slurm may have a job of which nobody knows the id
 
 
 def submitted_repeats(folder: Path) -> dict[int, str]:

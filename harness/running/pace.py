@@ -13,16 +13,13 @@ from harness.running.study import labels
 
 @dataclass
 class Pace:
-    """The repeats of runs, by the runs' folders: the number ``wanted`` of each, and the seconds that those so far took.
+    """The repeats of runs, by the runs' folders."""
 
-    ``names`` tell the runs apart. ``lanes`` repeats go on at once. Nothing more is expected of runs that were ``given_up``.
-    """
-
-    wanted: Mapping[Path, int]
-    names: Mapping[Path, str]
-    lanes: int = 1
-    took_s: dict[Path, list[float]] = field(default_factory=lambda: defaultdict(list))
-    given_up: set[Path] = field(default_factory=set)
+    wanted: Mapping[Path, int]  # the number of repeats of each run
+    names: Mapping[Path, str]  # that tell the runs apart
+    lanes: int = 1  # repeats that go on at once
+    took_s: dict[Path, list[float]] = field(default_factory=lambda: defaultdict(list))  # seconds of each repeat so far
+    given_up: set[Path] = field(default_factory=set)  # runs that no repeat is expected of
 
     @classmethod
     def of(cls, specs: Mapping[Path, RunSpec]) -> Self:

@@ -9,7 +9,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -66,15 +66,9 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a run, as a person describes it: without any field it is this machine.
+    """The place of a run, this machine without any field. Raises InvalidInput for fields that make no sense together."""
 
-    A ``site`` is a name or the site itself. ``environment`` is a Python environment to use instead of the built one,
-    ``variables`` are set in every process. Records keep the ``tag``, by which they can be selected. A dry run touches no
-    machine of the site. With ``force`` this machine is used even if it seems too small.
-    Raises InvalidInput for fields that make no sense, or not together.
-    """
-
-    site: str | Site | None = None
+    site: str | Site | None = None  # a name, or the site itself
     environ: str | None = None
     account: str | None = None
     job_options: tuple[str, ...] = ()
@@ -83,14 +77,14 @@ class Place:
     hosts: Path | None = None
     output: Path | None = None
     port: int | None = None
-    environment: Path | None = None
+    environment: Path | None = None  # a Python environment to use instead of the built one
     container: str | None = None
     mounts: tuple[str, ...] = ()
     container_options: tuple[str, ...] = ()
-    tag: str | None = None
-    dry_run: bool = False
-    force: bool = False
-    variables: Mapping[str, str] = field(default_factory=dict)
+    tag: str | None = None  # kept by records, which can be selected by it
+    dry_run: bool = False  # touches no machine of the site
+    force: bool = False  # uses this machine even if it seems too small
+    variables: Mapping[str, str] = field(default_factory=dict)  # of every process
 
     def __post_init__(self) -> None:
         if not self.queued:
@@ -106,14 +100,12 @@ class Place:
         if self.environ and self.site is None:
             raise InvalidInput(f"--environ {self.environ}: environments belong to a site; give --site")
         if self.hosts and (self.profile is None or self.profile.scheduler not in WITH_HOSTS):
-            raise InvalidInput(
-                f"--hosts {self.hosts}: a host file is for sites that are reached with ssh, such as --site ec2"
-            )
+            right = "a host file is for sites that are reached with ssh, such as --site ec2"
+            raise InvalidInput(f"--hosts {self.hosts}: {right}")
         output = str((self.output or DEFAULT_OUTPUT).absolute())
         if output.encode(errors="replace").decode() != output:
-            raise InvalidInput(
-                f"--output {output!r}: its path is no text in this locale; set LC_ALL=C.UTF-8, or rename it"
-            )
+            problem = "its path is no text in this locale"
+            raise InvalidInput(f"--output {output!r}: {problem}; set LC_ALL=C.UTF-8, or rename it")
         _ = self.options  # a study makes its folder before it plans a run: options that make no sense are refused now
 
     @cached_property
@@ -176,10 +168,10 @@ class Place:
             if self.dry_run:
                 return DEFAULT_OUTPUT
             raise
-        # A dry run makes no folder, and shall not show what could not be made.
-        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-        if not there.is_dir():
-            raise InvalidInput(f"--output {folder}: {there}: Not a directory")
+        # A dry run makes no folder, and shall not show one that could not be made.
+        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+        if not existing.is_dir():
+            raise InvalidInput(f"--output {folder}: {existing}: Not a directory")
         return folder
 
     def device(self, device: str | None) -> str:
@@ -222,9 +214,8 @@ class Place:
         assert full.framework
         built = chosen.environment(full.framework, chosen.variant(full))
         # A program brings its own Python, if it needs one; what starts it runs on any.
-        provided = (
-            self.environment or (site.python if site else None) or (Path(sys.executable) if spec.program else None)
-        )
+        of_program = Path(sys.executable) if spec.program else None
+        provided = self.environment or (site and site.python) or of_program
         if not provided and full.device == "cuda" and full.transport in chosen.brought:
             raise InvalidInput(
                 f"--transport {full.transport}: {chosen.name} as harness builds it sends what is on GPUs by "
@@ -255,16 +246,16 @@ class Place:
 
     def with_preflight(self, run: Run) -> Run:
         """``run`` with a check of its nodes before it, in an environment that exists if possible. Raises InvalidInput."""
-        *others, last = preflight.specs(run.spec, run.backend, run.plan.nodes)
-        for spec in others:
+        specs = preflight.specs(run.spec, run.backend, run.plan.nodes)
+        for spec in specs:
             checking = self.prepare(spec, run.folder, PREFLIGHT)
-            with suppress(InvalidInput):
+            try:
                 if not self.dry_run:
                     self.check(checking)
-                return replace(run, preflight=checking)
-        checking = self.prepare(last, run.folder, PREFLIGHT)
-        if not self.dry_run:
-            self.check(checking)
+                break
+            except InvalidInput:
+                if spec is specs[-1]:
+                    raise
         return replace(run, preflight=checking)
 
     def check(self, run: Run) -> None:
@@ -277,10 +268,8 @@ class Place:
         names = sorted({run.spec.backend for run in runs if apart.is_open(run.spec.backend)})
         if not names or not self.elsewhere:
             return ""
-        return (
-            f"the servers of {', '.join(names)} let in whoever can connect to the run's nodes, who could read and write "
-            "your files while it lasts (docs/safety.md)"
-        )
+        danger = "who could read and write your files while it lasts (docs/safety.md)"
+        return f"the servers of {', '.join(names)} let in whoever can connect to the run's nodes, {danger}"
 
     def check_all(
         self, runs: Sequence[Run], about: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext()
@@ -329,10 +318,9 @@ class Place:
         if site.queued:
             describe.check_partition([*site.access, *self.options.options])
         if cores is None and spec.threads is None:
-            raise InvalidInput(
-                f"--site {site.name}: how many cores has a node? set processor.num_cpus in its profile, or give --threads"
-            )
-        # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
+            ways = "set processor.num_cpus in its profile, or give --threads"
+            raise InvalidInput(f"--site {site.name}: how many cores has a node? {ways}")
+        # A profile that says how to ask for GPUs, but not how many there are, gets the number of --devices-per-node.
         asks_for_gpus = spec.device == "cuda" and site.gpu_options(0)
         gpus = tuple(map(str, range(site.gpus_per_node or (spec.devices_per_node if asks_for_gpus else 0))))
         named = hosts[:nodes] if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
@@ -377,9 +365,7 @@ def place_of_runs(
 def _with_library(library: str, allocation: Allocation, site: Site | None) -> Allocation:
     """``allocation`` with the variables of an MPI ``library``. Raises InvalidInput if its processes cannot be started."""
     if library == "openmpi" and not (site and site.queued and site.extras.mpi.startswith("pmix")):
-        profile = f"; the profile of {site.name} has '{site.extras.mpi}'" if site and site.queued else ""
-        raise InvalidInput(
-            "--mpi openmpi: its ranks meet through PMIx, which Slurm serves: give a --site with extras.mpi = 'pmix'"
-            f"{profile}"
-        )
+        remedy = "give a --site with extras.mpi = 'pmix'"
+        remedy += f"; the profile of {site.name} has '{site.extras.mpi}'" if site and site.queued else ""
+        raise InvalidInput(f"--mpi openmpi: its ranks meet through PMIx, which Slurm serves: {remedy}")
     return replace(allocation, mpi_env={**allocation.mpi_env, **mpi.variables(library)})

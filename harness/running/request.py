@@ -35,17 +35,15 @@ Element = TypeVar("Element")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a request: its runs as they were planned, and their records in the same order.
+    """The result of a request."""
 
-    There are no records after a dry run, or when nobody has waited for the jobs. A dry run has the ``scripts`` of jobs, and
-    in ``refusals`` why this machine would not take its runs. ``jobs`` were written: (script, job id), "" if not submitted.
-    """
-
-    runs: list[Run]
-    records: list[AnyRecord] = field(default_factory=list)
-    scripts: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    jobs: list[tuple[Path, str]] = field(default_factory=list)
+    runs: list[Run]  # as they were planned
+    records: list[AnyRecord] = field(
+        default_factory=list
+    )  # of the runs, none if jobs were not waited for or in a dry run
+    scripts: list[str] = field(default_factory=list)  # of jobs, in a dry run
+    refusals: list[str] = field(default_factory=list)  # reasons why this machine would not take the runs of a dry run
+    jobs: list[tuple[Path, str]] = field(default_factory=list)  # (script, job id), the id "" if it was not submitted
 
     def check(self) -> None:
         """Raise RunFailed for the first run that has no number."""
@@ -181,9 +179,8 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     for group in groups.values():
         rounds = [in_turn(steps, number) for number, steps in enumerate(zip_longest(*map(_steps, group)), 1)]
         if options.jobs > max(1, len(rounds)):
-            raise InvalidInput(
-                f"--jobs {options.jobs}: there are {len(rounds)} repeats; give --repeats {options.jobs} or more"
-            )
+            problem = f"there are {len(rounds)} repeats"
+            raise InvalidInput(f"--jobs {options.jobs}: {problem}; give --repeats {options.jobs} or more")
         parts: list[list[JobStep]] = [[] for _ in range(options.jobs)]
         for number, steps in enumerate(rounds):
             parts[number * options.jobs // len(rounds)] += filter(None, steps)

@@ -40,9 +40,7 @@ Facts = dict[str, Any]  # the fields that records of every kind have
 class Run(ABC):
     """A completed spec with its plan, to be carried out: ``begin``, then ``repeat`` for each repeat, then ``finish``.
 
-    The kinds of work define the abstract methods. ``site`` is None on this machine and for a run that is read from its
-    folder, which says its ``site_name``. ``environment`` is None for one that the user provides, which is not checked.
-    ``inputs`` are what its kind needs; ``judged`` has the fields of a record's ``Repeat`` for each repeat so far.
+    The kinds of work define the abstract methods.
     """
 
     RECORD: ClassVar[type[AnyRecord]]  # the model of its record
@@ -52,15 +50,15 @@ class Run(ABC):
     backend: Backend
     plan: LaunchPlan
     folder: Path
-    site: Site | None = None
+    site: Site | None = None  # None on this machine, and for a run that is read from its folder
     site_name: str | None = None
-    environment: environments.EnvironmentSpec | None = None
+    environment: environments.EnvironmentSpec | None = None  # None for one that the user provides, which is not checked
     started: str = ""
-    session: str = ""  # what the job of its repeats is called where runs take turns without a batch system
+    session: str = ""  # the name of the job of its repeats where runs take turns without a batch system
     tag: str = ""
-    inputs: Any = None
+    inputs: Any = None  # what its kind needs
     preflight: Run | None = None  # checks the nodes before
-    judged: list[dict[str, Any]] = field(default_factory=list)
+    judged: list[dict[str, Any]] = field(default_factory=list)  # the fields of a record's ``Repeat`` for each so far
     last: Watch | None = None  # of the last repeat that was judged
 
     @abstractmethod

@@ -100,10 +100,8 @@ def planned(comparison: "Comparison", subject: Subject, options: Mapping[str, An
     for name, text in (("a", comparison.a), ("b", comparison.b)):
         secret = next(filter(machine.SECRET.search, VARIABLE.findall(text)), None)
         if secret:  # its value is not repeated here
-            raise InvalidInput(
-                f"--{name}: var:{secret} looks like a secret, and what sets a side apart is written into records and "
-                "pages: export it before, and both sides have it"
-            )
+            problem = "looks like a secret, and what sets a side apart is written into records and pages"
+            raise InvalidInput(f"--{name}: var:{secret} {problem}: export it before, and both sides have it")
         try:
             settings = Settings.read(text, subject.names)
             of_side = {**options, **settings.options}
@@ -201,9 +199,8 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
     """A comparison that was made, with the run and the record of A, then of B. Raises InvalidInput."""
     comparison = Comparison.read(folder)
     if comparison is None:
-        raise InvalidInput(
-            f"--of {folder}: is no folder of an A/B comparison: there is no {Comparison.file_name} in it"
-        )
+        problem = f"there is no {Comparison.file_name} in it"
+        raise InvalidInput(f"--of {folder}: is no folder of an A/B comparison: {problem}")
     runs, problems = find([folder / name for name in ("a", "b")])
     if missing := next((run for run in runs if not run.record_file.exists()), None):
         if missing.submitted:

@@ -28,10 +28,7 @@ RunState = Literal["recorded", "unreadable", "not submitted", "unknown", "queued
 
 
 def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:
-    """The run directories at or below ``paths`` with this ``note``, each once. Raises InvalidInput for a path without one.
-
-    Those with ``SUBMISSION`` are of batch jobs.
-    """
+    """Run directories at or below ``paths`` with this ``note``, each once. Raises InvalidInput for a path without one."""
     resolved: dict[Path, Path] = {}
     for path in paths:
         below = sorted(Path(file).parent for file in search(path, [note])) if path.is_dir() else []
@@ -77,17 +74,14 @@ def reopen(folder: Path) -> Run:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Progress of a run: the states of its ``jobs``, and the number of its kind's units that are ``done``.
-
-    ``problem`` says why a record is unreadable, or what is not known of its job.
-    """
+    """Progress of a run."""
 
     run: Run
     state: RunState
-    done: int
+    done: int  # the number of its kind's units that have ended
     jobs: tuple[JobState, ...] = ()
     record: AnyRecord | None = None
-    problem: str = ""
+    problem: str = ""  # why its record is unreadable, or what is not known of its job
 
     @property
     def reason(self) -> str:

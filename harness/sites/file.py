@@ -280,16 +280,15 @@ class Mistake:
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A site file: its description, or its mistakes. Its systems are ``claimed`` in both cases.
-
-    ``left_out`` are fields of ReFrame's that a run does not need.
-    """
+    """A site file: its description, or its mistakes."""
 
     path: Path
     description: SiteDescription | None
     mistakes: tuple[Mistake, ...] = ()
-    claimed: frozenset[str] = frozenset()
-    left_out: tuple[str, ...] = ()
+    claimed: frozenset[str] = (
+        frozenset()
+    )  # the names of its systems, as far as they can be read in a file with mistakes
+    left_out: tuple[str, ...] = ()  # fields of ReFrame's that a run does not need
 
     @property
     def built_in(self) -> bool:
@@ -316,7 +315,7 @@ def _read(path: Path, changed: int) -> SiteFile:
     except (ValueError, RecursionError) as error:
         return SiteFile(path, None, (Mistake(str(path), "", str(error)),))
     claimed: frozenset[str] = frozenset()
-    with suppress(TypeError, KeyError):  # as far as they are readable in a file that may be wrong
+    with suppress(TypeError, KeyError):
         claimed = frozenset(str(system["name"]) for system in raw["systems"])
     description, problems = None, list[tuple[str, str]]()
     raw, left_out = without_others(raw)
