@@ -36,6 +36,7 @@ from harness.report.text import launches, outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running import status as statuses
+from harness.running.campaign import PointStatus
 from harness.running.kinds import find_checkpoint
 from harness.running.notes import known_jobs
 from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
@@ -292,7 +293,8 @@ def status(paths: tuple[Path, ...], as_json: bool) -> None:
 
     RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in the usual --output]
     """
-    _print_status(statuses.status(_runs(paths)), as_json)
+    rows = statuses.status(_runs(paths))
+    print_status(rows, as_json, outcomes.runs(rows))
 
 
 @click.command("collect")
@@ -310,7 +312,7 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
         with followed(quiet) as line:
             collecting.wait([run for run in runs if not run.record_file.exists()], line)
     collected = collecting.collect_all(runs)
-    _print_status(collected, as_json)
+    print_status(collected, as_json, outcomes.runs(collected))
     for run_status in collected:
         if run_status.record and run_status.record.problem:
             raise failed(run_status.record, run_status.run)
@@ -318,8 +320,8 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
             raise RunFailed(f"{run_status.run.folder}: {run_status.problem}")
 
 
-def _print_status(runs: Sequence[statuses.RunStatus], as_json: bool) -> None:
-    click.echo(json.dumps([each.as_dict() for each in runs]) if as_json else outcomes.runs(runs))
+def print_status(rows: Sequence[statuses.RunStatus] | Sequence[PointStatus], as_json: bool, text: str) -> None:
+    click.echo(json.dumps([row.as_dict() for row in rows]) if as_json else text)
 
 
 @click.command("cancel")

@@ -210,9 +210,8 @@ def _started(start: StartRequest, repeat: int, opening: Sequence[str]) -> Starte
                 start_new_session=True,
                 pass_fds=start.fds,
             )
-            return Started(
-                popen.pid, partial(proc.exit_code, popen.pid), lambda: popen.returncode is None, reap=popen.poll
-            )
+        poll = partial(proc.exit_code, popen.pid)
+        return Started(popen.pid, poll, lambda: popen.returncode is None, reap=popen.poll)
     except OSError as error:
         where = f"{process.role} rank {process.rank} on {process.host}"
         raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None

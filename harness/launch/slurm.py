@@ -140,9 +140,7 @@ def states(ids: Collection[str]) -> dict[str, JobState]:
     if (missing := sorted(set(ids) - known.keys())) and shutil.which("sacct"):
         done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(missing), "-o", "JobID,State,Reason,NodeList")
         accounts = {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
-        known |= {
-            job: state for job, state in accounts.items() if not state.queued
-        }  # the queue must know jobs that wait
+        known |= {job: state for job, state in accounts.items() if not state.queued}  # the queue knows jobs that wait
     if missing := sorted(set(ids) - known.keys()):  # somebody else's, perhaps
         known |= _queue("-j", ",".join(missing))
     return {job: known.get(job, JobState(job, "UNKNOWN")) for job in ids}

@@ -17,8 +17,7 @@ from harness.errors import RunFailed, signal_name
 from harness.files import end_of
 from harness.worker.agent.seating import Hosts, folder_of, seated
 
-MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
-PHASES = (*MEASURING, "training", "trained", "evidence", "closed")
+PHASES = ("launched", "started", "ready", "warmup", "window", "measured", "training", "trained", "evidence", "closed")
 LOG_LINES, LINE = 12, 500  # lines, and characters of one, that a message has
 POLL_S = 0.5  # each look costs the machine that is being measured a little
 CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
@@ -102,11 +101,9 @@ class Watch:
         for followed in self.followed:
             followed.read()
         workers = list(self.workers())
-        step_s = max((worker.events.get("window", {}).get("step_s", 0.0) for worker in workers), default=0.0)
-        first = workers[0]
-        return Progress(
-            Counter(worker.phase for worker in workers), len(workers), step_s, first.epochs, len(first.sizes)
-        )
+        step_s = max(worker.events.get("window", {}).get("step_s", 0.0) for worker in workers)
+        phases, first = Counter(worker.phase for worker in workers), workers[0]
+        return Progress(phases, len(workers), step_s, first.epochs, len(first.sizes))
 
     def workers(self) -> Iterator[Followed]:
         return (followed for followed in self.followed if followed.process.role == "worker")

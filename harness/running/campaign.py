@@ -49,10 +49,6 @@ class PointStatus:
     record: Record | KernelRecord | None = None
 
     @property
-    def img_per_s(self) -> float | None:
-        return self.record.derived.img_per_s.mean if isinstance(self.record, Record) and self.record.derived else None
-
-    @property
     def kernel(self) -> str:
         """The kernel that is measured, "" if it is img/s."""
         return self.entry.spec["kernel"]["name"] if "kernel" in self.entry.spec else ""
@@ -87,6 +83,7 @@ class PointStatus:
                 self.state = status.state
 
     def as_dict(self) -> dict[str, object]:
+        derived = self.record.derived if isinstance(self.record, Record) else None
         return {
             "id": self.entry.id,
             "point": self.label,
@@ -96,7 +93,7 @@ class PointStatus:
             "repeats": self.repeats,
             "of": self.entry.spec["repeats"],
             "jobs": {job.id: job.state or None for job in self.jobs},
-            **({"kernel": self.kernel} if self.kernel else {"img_per_s": self.img_per_s}),
+            **({"kernel": self.kernel} if self.kernel else {"img_per_s": derived and derived.img_per_s.mean}),
             "reason": self.reason,
         }
 

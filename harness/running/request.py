@@ -38,9 +38,7 @@ class Outcome:
     """The result of a request."""
 
     runs: list[Run]  # as they were planned
-    records: list[AnyRecord] = field(
-        default_factory=list
-    )  # of the runs, none if jobs were not waited for or in a dry run
+    records: list[AnyRecord] = field(default_factory=list)  # none in a dry run, or if jobs were not waited for
     scripts: list[str] = field(default_factory=list)  # of jobs, in a dry run
     refusals: list[str] = field(default_factory=list)  # reasons why this machine would not take the runs of a dry run
     jobs: list[tuple[Path, str]] = field(default_factory=list)  # (script, job id), the id "" if it was not submitted

@@ -50,9 +50,8 @@ class StudyPoint:
     @property
     def id(self) -> str:
         """The same for the same spec, whatever the order of its fields and wherever its file lies."""
-        return hashlib.sha256(
-            json.dumps(backends.differing(self.spec.model_dump()), sort_keys=True).encode()
-        ).hexdigest()[:12]
+        content = json.dumps(backends.differing(self.spec.model_dump()), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 class Study(Frozen):

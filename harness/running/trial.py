@@ -20,6 +20,7 @@ from harness.sites.file import Mistake, Partition, SiteEnvironment, SiteFile, Sy
 from harness.sites.site import Site, merged
 
 OPENING_S = 1800  # to fetch and unpack an image of 10 GB, too
+SITES_OPTION = re.compile(r"^#SBATCH (--(?!job-name|output|open-mode|no-requeue)\S+.*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,7 @@ class _Candidate:
                 return None
             ((_, script),) = jobs_of([run], place.options)
             if complaint := _reply("sbatch", "--test-only", "--job-name=harness-site-check", text=script)[0]:
-                options = re.findall(
-                    r"^#SBATCH (--(?!job-name|output|open-mode|no-requeue)\S+.*)", script, re.MULTILINE
-                )
+                options = SITES_OPTION.findall(script)
                 return self._mistake(".access", f"Slurm refuses {' '.join(options)}: {complaint}")
             place.prepare(RunSpec.validated(backend=backend))  # whose threads need the nodes' cores
         except InvalidInput as error:

@@ -210,9 +210,8 @@ class Partition(SiteSettings):
     def _fits_its_scheduler(self) -> Self:
         right = "srun" if self.scheduler in ("slurm", "squeue") else self.scheduler  # others are launchers themselves
         if self.launcher != right:
-            raise ValueError(
-                f"launcher '{self.launcher}' does not go with scheduler '{self.scheduler}'; must be {right}"
-            )
+            names = f"launcher '{self.launcher}' does not go with scheduler '{self.scheduler}'"
+            raise ValueError(f"{names}; must be {right}")
         misplaced = {
             "access": self.launcher != "srun" and self.access,
             "resources": self.launcher != "srun" and self.resources,
@@ -285,9 +284,7 @@ class SiteFile:
     path: Path
     description: SiteDescription | None
     mistakes: tuple[Mistake, ...] = ()
-    claimed: frozenset[str] = (
-        frozenset()
-    )  # the names of its systems, as far as they can be read in a file with mistakes
+    claimed: frozenset[str] = frozenset()  # the names of its systems, as far as a file with mistakes can be read
     left_out: tuple[str, ...] = ()  # fields of ReFrame's that a run does not need
 
     @property
