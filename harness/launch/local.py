@@ -68,16 +68,16 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
     )
 
 
-def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
-    """Check that this machine's cores and free memory suffice for the processes of ``plan`` and the data of ``spec``.
+def shortage(plan: LaunchPlan, spec: RunSpec) -> str:
+    """The reason why this machine cannot hold the processes of ``plan`` and the data of ``spec``, "" if it can.
 
-    Raises InvalidInput, which says what would suffice. The memory is a lower bound: the parameters and gradients of every
-    replica and of the servers, and, on CPUs, the output of each convolution, which the backward pass needs.
+    It says what would fit. The memory is a lower bound: the parameters and gradients of every replica and of the servers,
+    and, on CPUs, the output of each convolution, which the backward pass needs.
     """
     cores, processes = len(os.sched_getaffinity(0)), len(plan.processes)
     elsewhere = "give --site NAME of a cluster (see `harness list sites`), or --force"
     if apart.is_open(plan.backend) and (people := apart.others()) and not apart.possible():
-        raise InvalidInput(
+        return (
             f"--backend {plan.backend}: its servers let in whoever reaches them, who could read and write your files, and "
             f"this machine has other users ({', '.join(people[:3])}) and no network of its own for a run: {elsewhere}"
         )
@@ -85,9 +85,9 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
         fewer = most * spec.nodes // processes
         smaller = f"--nodes {fewer} would fit; else " if fewer else ""
         problem = f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}"
-        raise InvalidInput(f"{problem}: {smaller}{elsewhere}")
+        return f"{problem}: {smaller}{elsewhere}"
     if spec.program:
-        return  # what a program needs, nobody knows
+        return ""  # nobody knows the memory that a program needs
     needed, free = processes * LEAST_BYTES, free_memory()
     if spec.kernel:
         kernel = kernels.specification(spec.kernel.name)
@@ -102,9 +102,8 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
         batch = int((free - needed) // (spec.workers * image)) if image else 0
         smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
         needed += spec.global_batch * image
-    if needed > free:
-        sizes = f"{needed / 1e9:.0f} GB of memory or more, and this machine has {free / 1e9:.0f} GB free"
-        raise InvalidInput(f"this run needs {sizes}: {smaller}{elsewhere}")
+    sizes = f"{needed / 1e9:.0f} GB of memory or more, and this machine has {free / 1e9:.0f} GB free"
+    return f"this run needs {sizes}: {smaller}{elsewhere}" if needed > free else ""
 
 
 def free_memory() -> int:

@@ -193,9 +193,9 @@ def _jobs(lines: str) -> dict[str, JobState]:
     """The jobs of lines ``id|state|reason|nodes``, or with ``|start``. Of the lines of a requeued job the last counts."""
     known = {}
     for job, state, reason, nodes, *start in (line.split("|") for line in lines.splitlines() if line.count("|") > 2):
-        why = "" if reason in ("None", "(null)") else reason
-        starts = "" if start in ([], ["N/A"]) else start[0]
-        known[job] = JobState(job, state.partition(" ")[0] or "UNKNOWN", why, nodes, starts)  # "CANCELLED by 1000"
+        state = state.partition(" ")[0] or "UNKNOWN"  # "CANCELLED by 1000"
+        reason = "" if reason in ("None", "(null)") else reason
+        known[job] = JobState(job, state, reason, nodes, "" if start in ([], ["N/A"]) else start[0])
     return known
 
 

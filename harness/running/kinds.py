@@ -327,12 +327,12 @@ def find_checkpoint(path: Path) -> Path:
         if not path.exists():
             raise InvalidInput(f"--resume {path}: no such file or folder")
         return path.absolute()
-    # What a requeued job has left is below set-aside/.
-    if not (there := checkpoints(path) or checkpoints(path, "set-aside/*/")):
+    # The files of a requeued job are below set-aside/.
+    if not (files := checkpoints(path) or checkpoints(path, "set-aside/*/")):
         begun = "there is no checkpoint in it; its first epoch has not ended"
         other = "is no run directory of a training; name one, or a file of its checkpoints"
         raise InvalidInput(f"--resume {path}: {begun if (path / SPEC).exists() else other}")
-    return there[-1].absolute()
+    return files[-1].absolute()
 
 
 def earlier(spec: RunSpec) -> list[Epoch]:

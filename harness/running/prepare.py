@@ -260,7 +260,8 @@ class Place:
 
     def check(self, run: Run) -> None:
         """Check that ``run`` fits this machine, if it is to run here, and has what it needs. Raises InvalidInput."""
-        self._check_room(run)
+        if refusals := self.refusals([run]):
+            raise InvalidInput(refusals[0])
         run.check()
 
     def exposed(self, runs: Sequence[Run]) -> str:
@@ -282,17 +283,9 @@ class Place:
 
     def refusals(self, runs: Sequence[Run]) -> list[str]:
         """The reasons why this machine, if it is to carry ``runs`` out, cannot hold some of them: one for each of these."""
-        reasons = []
-        for run in runs:
-            try:
-                self._check_room(run)
-            except InvalidInput as error:
-                reasons.append(str(error))
-        return reasons
-
-    def _check_room(self, run: Run) -> None:
-        if self.elsewhere is None and not self.force:
-            local.check_room(run.plan, run.spec)
+        if self.elsewhere or self.force:
+            return []
+        return list(filter(None, (local.shortage(run.plan, run.spec) for run in runs)))
 
     def _site_for(self, spec: RunSpec) -> Site | None:
         """The site with its cores, in the environment that was chosen or its first one for the backend."""
@@ -342,14 +335,14 @@ def place_of_runs(
     ``tell`` gets a line about a site that was not typed. An account or a folder that is left out is the config's.
     Raises InvalidInput, also on a login node within an allocation.
     """
-    name, why = chosen_site(typed, studys)
+    name, reason = chosen_site(typed, studys)
     if name is None and "SLURM_JOB_ID" in os.environ and "SLURMD_NODENAME" not in os.environ:
         raise InvalidInput(
             f"this host, {socket.gethostname()}, is no node of the job {os.environ['SLURM_JOB_ID']}: start harness on one "
             "(srun --pty bash), or give --site NAME for a job of its own, or --site local to measure this host"
         )
-    if name and why and (site := sites.find(name)).scheduler != "local":
-        tell(f"harness: runs at {site.name}: {why} (--site local is this machine)")
+    if name and reason and (site := sites.find(name)).scheduler != "local":
+        tell(f"harness: runs at {site.name}: {reason} (--site local is this machine)")
         options = [*map(scheduler_option, given.get("job_options", ()))]
         if site.file.stem == GENERIC and (more := describe.unused(options)):
             tell(f"harness: {more}")

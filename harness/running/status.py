@@ -41,7 +41,8 @@ def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:
 def find(paths: Sequence[Path], note: str = SPEC) -> tuple[list[Run], list[str]]:
     """The runs of ``folders``, and the problems of those that make no sense. Raises InvalidInput as ``folders`` does."""
     runs, problems = reopened(folders(paths, note))
-    return list(runs.values()), [f"{folder}: {why.removeprefix(f'{folder}: ')}" for folder, why in problems.items()]
+    lines = [f"{folder}: {reason.removeprefix(f'{folder}: ')}" for folder, reason in problems.items()]
+    return list(runs.values()), lines
 
 
 def reopened(folders: Iterable[Path]) -> tuple[dict[Path, Run], dict[Path, str]]:

@@ -55,7 +55,7 @@ class StudyPoint:
 
 
 class Study(Frozen):
-    """What a study file holds. The tables' fields are those of RunSpec and the backends' own options."""
+    """The content of a study file. The tables' fields are those of RunSpec and the backends' own options."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
     site: str | None = Field(None, min_length=1)
@@ -145,8 +145,8 @@ class Study(Frozen):
             backends.check_owners(table, [backend.name for _, backend in chosen])
         for text, backend in chosen:
             # A field that this backend does not have must not multiply its points; libraries do if it goes over MPI.
-            own = (RunSpec.model_fields.keys() | backend.options.model_fields.keys()) - {"backend", "mpi"}
-            axes = {name: values for name, values in fields.items() if name in own}
+            multiplying = (RunSpec.model_fields.keys() | backend.options.model_fields.keys()) - {"backend", "mpi"}
+            axes = {name: values for name, values in fields.items() if name in multiplying}
             for values in itertools.product(*axes.values()):
                 point = dict(zip(axes, values, strict=True)) | {"backend": text, "mpi": fields.get("mpi")}
                 kind = device(str(point.get("device", "auto")))

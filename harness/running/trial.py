@@ -66,7 +66,8 @@ class _Candidate:
         if reason := self._not_tried(offline, named):
             return Trial(name, remark=reason)
         queued, mpi = self.partition.launcher == "srun", self.partition.extras.mpi
-        mistakes = set(filter(None, map(self._refusal, self.environments or [None])))
+        environments: list[SiteEnvironment | None] = [*self.environments]
+        mistakes = set(filter(None, map(self._refusal, environments or [None])))
         if queued:
             mistakes |= self._missing_platforms()
             complaint, plugins = _reply("srun", "--mpi=list")
