@@ -130,10 +130,7 @@ CHECKED_BEFORE = grouped(
 
 
 def several_of_each(every: str, nodes: str = "1") -> list[click.Option]:
-    """Options for backends, numbers of nodes and MPI libraries, which are measured in turn.
-
-    ``every`` says which backends ``all`` are, ``nodes`` how many are usual.
-    """
+    """Options for backends (``all`` are ``every``), numbers of nodes (by default ``nodes``) and MPI libraries, in turn."""
     return grouped(
         "What to measure",
         option(

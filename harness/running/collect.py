@@ -1,7 +1,6 @@
 """Runs that a batch system carries out: follow them, and make their records from their files.
 
-Nothing here has to stay alive: the run directory and the batch system know everything, and ``collect`` can be called by
-anybody, at any time, from any shell.
+Anybody may call ``collect``, at any time, from any shell: the run directory and the batch system know everything.
 """
 
 import json

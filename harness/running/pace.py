@@ -45,10 +45,7 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest takes at this pace, without waiting in a queue; None while no repeat has ended.
-
-        A run without a repeat so far counts as the mean of the others.
-        """
+        """Seconds for the rest, without queueing; None while no repeat has ended. New runs take the mean time of others."""
         usual_s = {folder: fmean(took_s) for folder, took_s in self.took_s.items() if took_s}
         if not usual_s:
             return None

@@ -192,9 +192,9 @@ class Place:
         return ssh.machines(path)
 
     def prepare(self, spec: RunSpec, folder: Path | None = None, name: str | None = None) -> Run:
-        """Plan a run there, with a run directory in ``folder``. Touches nothing but ports, and over ssh one machine.
+        """Plan a run there, in ``folder``; it needs no environment. Touches only ports, and over ssh one machine.
 
-        It needs no environment. Raises InvalidInput for anything about the request that cannot work.
+        Raises InvalidInput for anything about the request that cannot work.
         """
         chosen = backend_of(spec)
         spec = with_options(spec, chosen)

@@ -38,10 +38,7 @@ Facts = dict[str, Any]  # the fields that records of every kind have
 
 @dataclass
 class Run(ABC):
-    """A completed spec with its plan, to be carried out: ``begin``, then ``repeat`` for each repeat, then ``finish``.
-
-    The kinds of work define the abstract methods.
-    """
+    """A completed spec with its plan: ``begin``, ``repeat`` each repeat, and ``finish``. Kinds of work are subclasses."""
 
     RECORD: ClassVar[type[AnyRecord]]  # the model of its record
     UNIT: ClassVar[str]  # what its progress is counted in

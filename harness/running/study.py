@@ -157,10 +157,7 @@ class Study(Frozen):
 
 
 def _searched(point: dict[str, object], device: str) -> list[RunSpec]:
-    """The specs of a point: one for each MPI library and, for ``ps = "search"``, each of the ``ps_counts`` it allows.
-
-    Raises InvalidInput.
-    """
+    """The specs of a point: one per MPI library and, if ``ps`` is "search", per allowed ``ps_counts``. Raises InvalidInput."""
     if point.get("ps") != SEARCH:
         return _specs(point, device)
     first = _specs(point | {"ps": 1}, device)

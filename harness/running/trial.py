@@ -1,7 +1,4 @@
-"""A site profile on trial: whether a run there would be taken, by this program and by Slurm.
-
-Nothing is submitted unless images are to be opened.
-"""
+"""A trial of site profiles: would this program and Slurm take a run? Nothing is submitted unless images are opened."""
 
 import re
 import shutil

@@ -109,10 +109,7 @@ class Site(Partition):
         return self._path("hosts", self.extras.hosts)
 
     def namespaces_of(self, host: str) -> int | None:
-        """The process whose network and UTS namespaces are the host's; None where hosts are machines.
-
-        Its PID is the first word of a file. Raises InvalidInput for a host that is not there.
-        """
+        """The PID, first in its file, in the host's network and UTS namespaces; None for machines. Raises InvalidInput."""
         path = self._path("namespaces", self.extras.namespaces and self.extras.namespaces.format(host=host))
         if path is None:
             return None
