@@ -157,7 +157,7 @@ class Study(Frozen):
 
 
 def _searched(point: dict[str, object], device: str) -> list[RunSpec]:
-    """The specs of a point: one per MPI library and, if ``ps`` is "search", per allowed ``ps_counts``. Raises InvalidInput."""
+    """The specs of a point: one per MPI library and, for a search, per allowed ``ps_counts``. Raises InvalidInput."""
     if point.get("ps") != SEARCH:
         return _specs(point, device)
     first = _specs(point | {"ps": 1}, device)
