@@ -34,22 +34,7 @@ EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gon
 Epochs = TypeAdapter(list[Epoch])
 
 
-class Repeated(Run):
-    """A measurement that is repeated."""
-
-    UNIT = "repeats"
-
-    def planned(self) -> int:
-        return self.spec.repeats
-
-    def done(self) -> int:
-        if self.submitted:
-            return len(list(self.folder.glob("repeat-*/ended.json")))
-        # One after another, and the last has not ended.
-        return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)
-
-
-class Measurement(Repeated):
+class Measurement(Run):
     """A measurement of img/s. Its ``inputs`` are the images to train on, None for synthetic ones."""
 
     RECORD = Record
@@ -90,7 +75,7 @@ class Measurement(Repeated):
         )
 
 
-class KernelRun(Repeated):
+class KernelRun(Run):
     """A measurement of a kernel. It needs nothing."""
 
     RECORD = KernelRecord
@@ -118,7 +103,7 @@ class KernelRun(Repeated):
         return kernel.derive(self.spec, repeats, len(self.plan.processes) - self.plan.world_size)
 
 
-class LaunchRun(Repeated):
+class LaunchRun(Run):
     """A program that is not ours. Nothing is known of it but its output and its exit codes."""
 
     RECORD = LaunchRecord

@@ -41,7 +41,7 @@ class Run(ABC):
     """A completed spec with its plan: ``begin``, ``repeat`` each repeat, and ``finish``. Kinds of work are subclasses."""
 
     RECORD: ClassVar[type[AnyRecord]]  # the model of its record
-    UNIT: ClassVar[str]  # what its progress is counted in
+    UNIT: ClassVar[str] = "repeats"  # that its progress is counted in
 
     spec: RunSpec
     backend: Backend
@@ -58,13 +58,16 @@ class Run(ABC):
     judged: list[dict[str, Any]] = field(default_factory=list)  # the fields of a record's ``Repeat`` for each so far
     last: Watch | None = None  # of the last repeat that was judged
 
-    @abstractmethod
     def planned(self) -> int:
         """The number of its units, at most."""
+        return self.spec.repeats
 
-    @abstractmethod
     def done(self) -> int:
         """The number of its units that have ended, as the run directory tells."""
+        if self.submitted:
+            return len(list(self.folder.glob("repeat-*/ended.json")))
+        # One after another, and the last has not ended.
+        return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)
 
     @abstractmethod
     def judge_ranks(self, watch: Watch) -> tuple[Sequence[object], list[Check]]:
