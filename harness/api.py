@@ -1,4 +1,4 @@
-"""harness from Python: the functions of ``import harness``, each what a command of the same name does.
+"""harness from Python: the functions of ``import harness``, which do what commands of the same names do.
 
 All raise ``harness.errors.InvalidInput`` with one line for a request that cannot work, before anything is begun, and
 ``harness.errors.RunFailed`` for a run that has no number; its record and its logs are kept.
@@ -63,16 +63,15 @@ def run(
     ``batch_size`` (per device), ``repeat`` (from 1), ``img_per_s``, ``started`` and ``ended`` (ISO 8601, UTC), and
     ``record`` (the path of the record that holds it).
     """
-    counts_of_nodes = understood(f"nodes={nodes!r}", nodes, numbers)
-    outcome = _measured(TRAINING, site, output, fields | {"backend": backend, "nodes": counts_of_nodes})
+    outcome = _measured(TRAINING, backend, nodes, site, output, fields)
     rows = []
     for planned, record in zip(outcome.runs, outcome.records, strict=True):
         assert isinstance(record, Record) and record.derived
         columns = ("backend", "framework", "transport", "model", "nodes", "workers", "batch_size")
-        common = {name: getattr(record.spec, name) for name in columns}
+        of_run = {name: getattr(record.spec, name) for name in columns}
         for repeat, img_per_s in zip(record.repeats, record.derived.img_per_s.values, strict=True):
-            own = {"repeat": repeat.number, "img_per_s": img_per_s, "started": repeat.started, "ended": repeat.ended}
-            rows.append(common | own | {"record": planned.record_file})
+            row = {"repeat": repeat.number, "img_per_s": img_per_s, "started": repeat.started, "ended": repeat.ended}
+            rows.append(of_run | row | {"record": planned.record_file})
     return pandas.DataFrame(rows)
 
 
@@ -91,9 +90,7 @@ def kernel(
     ``sizes`` are bytes of a message or, of a kernel that computes, numbers or rows; by default the kernel's own. All
     else is as in ``run``. Returns one row per size of each run, as ``load_kernels`` does.
     """
-    subject = Subject(KernelSizes.of(name, sizes))
-    counts_of_nodes = understood(f"nodes={nodes!r}", nodes, numbers)
-    outcome = _measured(subject, site, output, fields | {"backend": backend, "nodes": counts_of_nodes})
+    outcome = _measured(Subject(KernelSizes.of(name, sizes)), backend, nodes, site, output, fields)
     return load_kernels(*(planned.record_file for planned in outcome.runs))
 
 
@@ -130,28 +127,27 @@ def ab(
     options |= {"backend": backend, "nodes": nodes}
     subject.check(name for name, value in options.items() if value is not None)
     planned = sides.planned(comparison, subject, options, place)
-    runs = planned.runs
     with planned.laid_out():
-        outcome = carry_out(runs, place)
-    records = {f"{side}_record": run.record_file for side, run in zip("ab", runs, strict=True)}
-    rows = []
-    for size, found in rates.judged(comparison, runs, outcome.records).items():
-        low, high = found.ci95
-        row = {
+        outcome = carry_out(planned.runs, place)
+    records = {f"{side}_record": run.record_file for side, run in zip("ab", planned.runs, strict=True)}
+    rows = [
+        {
             "size": size,
-            "answer": found.answer,
-            "change": found.ratio - 1,
-            "low": low - 1,
-            "high": high - 1,
-            "matters": found.matters,
-            "slower": found.slower,
-            "a": found.a.mean,
-            "b": found.b.mean,
-            "noise": found.noise.deviation,
-            "units_to_decide": found.units,
-            "repeats_for_difference": found.repeats_for_difference,
+            "answer": verdict.answer,
+            "change": verdict.ratio - 1,
+            "low": verdict.ci95[0] - 1,
+            "high": verdict.ci95[1] - 1,
+            "matters": verdict.matters,
+            "slower": verdict.slower,
+            "a": verdict.a.mean,
+            "b": verdict.b.mean,
+            "noise": verdict.noise.deviation,
+            "units_to_decide": verdict.units,
+            "repeats_for_difference": verdict.repeats_for_difference,
+            **records,
         }
-        rows.append(row | records)
+        for size, verdict in rates.judged(comparison, planned.runs, outcome.records).items()
+    ]
     return pandas.DataFrame(rows)
 
 
@@ -169,29 +165,26 @@ def load(*results: str | Path, status: Status | None = "completed") -> pandas.Da
     ``"reference:TEXT"``; ``"runs/ @ now-7d: tag=nightly"`` selects some of what is there. Only runs with a number, unless
     ``status`` is None. Raises InvalidInput where there is no record, not even of a kernel.
     """
-    every = _loaded(*results)  # there may be records of kernels, and runs without a number
-    return frames.trainings([result for result in every if status in (None, result.status)])
+    return frames.trainings(_loaded(*results, status=status))
 
 
-def _loaded(*results: str | Path) -> list[Result]:
-    """Results of any kind and status. Raises InvalidInput if there are none."""
-    every = sources.load(results)
-    sources.check_any(every, results)
-    return every
+def _loaded(*results: str | Path, status: Status | None = None) -> list[Result]:
+    """Results of any kind, of one status or of all. Raises InvalidInput if there are none, not even of another status."""
+    loaded = sources.load(results)
+    sources.check_any(loaded, results)
+    return [result for result in loaded if status in (None, result.status)]
 
 
 def load_kernels(*results: str | Path, status: Status | None = "completed") -> pandas.DataFrame:
-    """What kernels were measured to do, as a DataFrame with one row per size of each run.
-
-    ``harness/results/frame.py`` lists the columns.
+    """Results of kernels as a DataFrame with one row per size of each run; ``harness/results/frame.py`` lists the columns.
 
     ``results`` are those of ``load``. Only runs with a number, unless ``status`` is None.
     """
-    return frames.kernels([result for result in _loaded(*results) if status in (None, result.status)])
+    return frames.kernels(_loaded(*results, status=status))
 
 
 def compare(old: str | Path, new: str | Path, *, threshold: float = regression.THRESHOLD) -> pandas.DataFrame:
-    """Did it get slower? ``harness regression``. ``old`` and ``new`` are results as in ``load``.
+    """Compare two measurements: ``harness regression``. ``old`` and ``new`` are results as in ``load``.
 
     Returns one row per pair of equal measurements, of trainings and of each size of a kernel, the worst first:
     ``measurement``, ``verdict`` (such as "slower"), ``change`` (NEW / OLD − 1 of the rate) with its 95 % interval ``low``
@@ -204,21 +197,19 @@ def compare(old: str | Path, new: str | Path, *, threshold: float = regression.T
     selected = Selected()  # both may be of one folder, which is read once
     before, after = (sources.load([at_time(str(side), now)], selected=selected) for side in (old, new))
     selected.check()
-    found = regression.compare(before, after, rule)
     rows = []
-    for pair in found.pairs:
+    for pair in regression.compare(before, after, rule).pairs:
         low, high = pair.judgement.ci95 or (None, None)
         row = {"measurement": pair.label, "verdict": pair.verdict, "change": pair.judgement.change}
         row |= {"low": low, "high": high, "p": pair.judgement.p}
         row |= {"unit": pair.unit, "old": pair.old.rate, "new": pair.new.rate}
         row |= {"old_repeats": pair.old.repeats, "new_repeats": pair.new.repeats, "reason": pair.judgement.reason}
-        row["work"] = pair.work.answer if pair.work else ""
-        rows.append(row)
+        rows.append(row | {"work": pair.work.answer if pair.work else ""})
     return pandas.DataFrame(rows)
 
 
 def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
-    """Do MPI-based toolkits scale better than parameter servers? A part of ``harness best``.
+    """Judge whether MPI-based toolkits scale better than parameter servers: a part of ``harness best``.
 
     The ``answer`` is a few words; ``comparisons`` hold each contender with its sizes, ratios and intervals. A ratio within
     1 ± ``margin`` counts as no difference.
@@ -258,21 +249,21 @@ def predict(
     given = {"site": site, "sources": results, "single": single, "network": network, "read_rate": read_rate}
     TRAINING.check(fields)
     described = {"backend": backend} | fields
-    what, basis = asked(lambda more: TRAINING.spec(more | described), fields | given, lambda names: _loaded(*names))
-    predictions = forecast.predictions(what, basis, sizes, counts)
+    workload, basis = asked(lambda more: TRAINING.spec(more | described), fields | given, lambda names: _loaded(*names))
+    predictions = forecast.predictions(workload, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     columns += ["two_lines_s", "read_wait_s", "read_by", "extrapolates"]
     frame = pandas.DataFrame(predictions, columns=columns)
-    frame.attrs["left_out"] = forecast.without_place(what, sizes, counts)
+    frame.attrs["left_out"] = forecast.without_place(workload, sizes, counts)
     return frame
 
 
 def _place(
     site: str | None, output: str | Path | None, fields: dict[str, object], dry_run: bool = False
 ) -> tuple[Place, dict[str, Any]]:
-    """Where it runs, and the fields that say something else, by the names that a spec has for them."""
+    """The place of a run, and the fields that are not about it, by the names that a spec has for them."""
     options: dict[str, Any] = {}
-    names = {"env": "environment"} | backends.option_fields()  # what the command line calls fields
+    names = {"env": "environment"} | backends.option_fields()  # of fields, by their names on the command line
     for name, value in fields.items():
         field = names.get(name, name)
         if field in options:
@@ -287,9 +278,17 @@ def _place(
     return place_of_runs(site, None, partial(print, file=sys.stderr), **given), options
 
 
-def _measured(subject: Subject, site: str | None, output: str | Path | None, fields: dict[str, object]) -> Outcome:
+def _measured(
+    subject: Subject,
+    backend: object,
+    nodes: object,
+    site: str | None,
+    output: str | Path | None,
+    fields: dict[str, object],
+) -> Outcome:
     """The runs that measure the ``subject``, and their records. Raises InvalidInput; RunFailed for one without a number."""
-    place, options = _place(site, output, fields)
+    counts_of_nodes = understood(f"nodes={nodes!r}", nodes, numbers)
+    place, options = _place(site, output, fields | {"backend": backend, "nodes": counts_of_nodes})
     subject.check(options)
     outcome = carry_out(subject.specs(options, place.device(options.get("device")), **subject.protocol), place)
     outcome.check()

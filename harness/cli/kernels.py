@@ -32,8 +32,6 @@ SIZE = option(
         partial(sizes, right=f"numbers such as 1024..4096 (each twice the last) or 1000,3000, at most {LARGEST_SIZE:,}")
     ),
 )
-
-
 NETWORK = "network"  # in place of a kernel: several of them over every transport
 FEW: dict[str, object] = {"steps": 50, "repeats": 3}  # of each transport, as they are many
 OF_NETWORK = sizes("1KiB..64MiB")
@@ -48,11 +46,10 @@ def kernel_of(name: str, given: dict[str, object]) -> KernelSizes:
 
 def _sizes(name: str, fitting: str, given: Given) -> tuple[int, ...] | None:
     """The sizes that the ``fitting`` option gives. Raises InvalidInput if the other one is given."""
-    for option_name in ("bytes", "size"):
-        if f"--{option_name}" != fitting and given[option_name]:
-            raise InvalidInput(f"--{option_name} is not for {name}: its sizes are given with {fitting}")
-    in_fitting: tuple[int, ...] | None = given[fitting.removeprefix("--")]
-    return in_fitting
+    typed: dict[str, tuple[int, ...]] = {f"--{option}": given[option] for option in ("bytes", "size") if given[option]}
+    for option_name in typed.keys() - {fitting}:
+        raise InvalidInput(f"{option_name} is not for {name}: its sizes are given with {fitting}")
+    return typed.get(fitting)
 
 
 @click.command(
@@ -104,13 +101,14 @@ def _of_network(given: Given, place: Place) -> list[RunSpec]:
     chosen = backends.contenders(names, device, lambda backend: backend.kernels)
     typed = {name for name, value in given.items() if value is not None}
     backends.check_owners(typed, [contender["backend"] for contender in chosen])
+    contenders = {":".join(each.values()): backends.backend(each["backend"]) for each in chosen}
     of_kernels = {
-        kernel: [":".join(each.values()) for each in chosen if kernel in backends.backend(each["backend"]).kernels]
+        kernel: [name for name, backend in contenders.items() if kernel in backend.kernels]
         for kernel in (*COMPARED, "pairs")
     }
     # Each node is paired with each other one over one transport only, MPI's before others.
     of_kernels["pairs"] = sorted(of_kernels["pairs"], key=lambda name: not name.endswith(":mpi"))[:1]
-    without = {":".join(each.values()) for each in chosen} - {*chain(*of_kernels.values())}
+    without = contenders.keys() - {*chain(*of_kernels.values())}
     if without and names != [backends.EVERY]:
         raise InvalidInput(f"--backend {min(without)}: it has no {listed(COMPARED, 'and no')} (docs/kernels.md)")
     specs: list[RunSpec] = []

@@ -36,6 +36,7 @@ from harness.report.text import launches, outcomes, plans
 from harness.report.text.progress import RunLine
 from harness.running import collect as collecting
 from harness.running import status as statuses
+from harness.running.campaign import PointStatus
 from harness.running.kinds import find_checkpoint
 from harness.running.notes import known_jobs
 from harness.running.prepare import DEFAULT_OUTPUT, Place, chosen_site
@@ -49,8 +50,6 @@ from harness.worker.agent.seating import SPEC, SUBMISSION
 MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit", "dilation", "bytes_scale")
 TRAINING_DEFAULTS = {"learning_rate": 0.1, "timeout_s": 7 * 86400.0}
 LAUNCH_DEFAULTS = {"repeats": 1}
-
-
 RUNNING = (*WHERE_TO_RUN, *HOW_TO_RUN)
 
 
@@ -65,11 +64,11 @@ def followed(quiet: bool, prefix: Callable[[], str] = lambda: "") -> Iterator[Ru
             line.clear()
 
 
-def carried_out(wanted: Sequence[RunSpec | Run], place: Place, given: Given) -> Outcome:
+def carried_out(requests: Sequence[RunSpec | Run], place: Place, given: Given) -> Outcome:
     """Carry out a request and follow it on the terminal. Without records, print the plans or jobs."""
     with followed(given["quiet"]) as line:
         wait, submitting, preflight = not given["no_wait"], not given["no_submit"], bool(given.get("preflight"))
-        outcome = carry_out(wanted, place, line, wait, submitting, preflight)
+        outcome = carry_out(requests, place, line, wait, submitting, preflight)
     if place.dry_run:
         print_refusals(outcome.refusals)
         click.echo(_plans(outcome, given["as_json"]))
@@ -80,14 +79,14 @@ def carried_out(wanted: Sequence[RunSpec | Run], place: Place, given: Given) -> 
 
 
 def print_refusals(refusals: Sequence[str]) -> None:
-    """Say on stderr, before a plan, that without --dry-run it would be refused."""
+    """Warn on stderr, before a plan, that without --dry-run it would be refused."""
     if refusals:
         several = f" ({len(refusals)} runs are too large)" if len(refusals) > 1 else ""
         click.echo(f"harness: without --dry-run this is refused: {refusals[0]}{several}", err=True)
 
 
 def _plans(outcome: Outcome, as_json: bool) -> str:
-    """What would be done. As JSON: of a single run an object, of several a list of them and one of the jobs' scripts."""
+    """The plans of a dry run. As JSON: an object for a single run, for several a list of them and one of jobs' scripts."""
     if as_json:
         of_runs = [
             {"spec": run.spec.model_dump(), "plan": run.plan.as_dict()}
@@ -109,7 +108,7 @@ def measure(
 ) -> None:
     """Carry out ``specs`` and print their records: a single one ``in_full``, several as a ``table``, or their JSON.
 
-    Raises RunFailed for the first run that does not have what was wanted; the others are printed before.
+    Raises RunFailed for the first run that has failed, or missed its target, after the others are printed.
     """
     outcome = carried_out(specs, place, given)
     records, first = outcome.records, outcome.runs[0]
@@ -131,10 +130,7 @@ CHECKED_BEFORE = grouped(
 
 
 def several_of_each(every: str, nodes: str = "1") -> list[click.Option]:
-    """Options for backends, numbers of nodes and MPI libraries, which are measured in turn.
-
-    ``every`` says which backends ``all`` are, ``nodes`` how many are usual.
-    """
+    """Options for backends (``all`` are ``every``), numbers of nodes (by default ``nodes``) and MPI libraries, in turn."""
     return grouped(
         "What to measure",
         option(
@@ -192,7 +188,7 @@ def _accuracy(text: str) -> Accuracy:
 
 
 def _epochs(text: str) -> list[int]:
-    """``30,60,80``; ``none`` for a rate that never falls."""
+    """The epochs in ``30,60,80``; ``none`` for a rate that never falls."""
     try:
         return [] if text == "none" else [int(part) for part in text.split(",")]
     except ValueError:
@@ -270,14 +266,20 @@ def launch(command: tuple[str, ...], **given: object) -> None:
 RUN_DIRS = click.argument("paths", nargs=-1, metavar="[RUN_DIR]...", type=ANY_PATH)
 
 
-def _folders(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """``paths``; without any, where runs are written without --output: as the config or the site has it, or runs/."""
-    if paths:
-        return paths
-    if output := config.read().folder:
-        return (output,)
-    site, _ = chosen_site(None)
-    return ((sites.find(site).output if site else None) or DEFAULT_OUTPUT,)
+def _runs(paths: Sequence[Path], note: str = SPEC) -> list[Run]:
+    """The runs at or below ``paths``, or else in the usual --output, which is the config's, the site's, or runs/.
+
+    Runs that make no sense are left out, and named on stderr.
+    """
+    if not paths:
+        usual = config.read().folder
+        if not usual and (site := chosen_site(None)[0]):
+            usual = sites.find(site).output
+        paths = (usual or DEFAULT_OUTPUT,)
+    runs, problems = statuses.find(paths, note)
+    for problem in problems:
+        click.echo(f"harness: left out: {problem}", err=True)
+    return runs
 
 
 @click.command("status")
@@ -288,7 +290,8 @@ def status(paths: tuple[Path, ...], as_json: bool) -> None:
 
     RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in the usual --output]
     """
-    _print_status(statuses.status(_found(_folders(paths))), as_json)
+    rows = statuses.status(_runs(paths))
+    print_status(rows, as_json, outcomes.runs(rows))
 
 
 @click.command("collect")
@@ -301,29 +304,21 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
 
     Exits with 1 if a run has failed; one that is still queued or running is left alone.
     """
-    runs = _found(_folders(paths), SUBMISSION)
+    runs = _runs(paths, SUBMISSION)
     if wait:
         with followed(quiet) as line:
             collecting.wait([run for run in runs if not run.record_file.exists()], line)
     collected = collecting.collect_all(runs)
-    _print_status(collected, as_json)
-    for each in collected:
-        if each.record and each.record.problem:
-            raise failed(each.record, each.run)
-        if each.problem:
-            raise RunFailed(f"{each.run.folder}: {each.problem}")
+    print_status(collected, as_json, outcomes.runs(collected))
+    for run_status in collected:
+        if run_status.record and run_status.record.problem:
+            raise failed(run_status.record, run_status.run)
+        if run_status.problem:
+            raise RunFailed(f"{run_status.run.folder}: {run_status.problem}")
 
 
-def _found(paths: Sequence[Path], note: str = SPEC) -> list[Run]:
-    """The runs at or below ``paths``. Those that make no sense are left out, which is said on stderr."""
-    runs, problems = statuses.find(paths, note)
-    for problem in problems:
-        click.echo(f"harness: left out: {problem}", err=True)
-    return runs
-
-
-def _print_status(runs: Sequence[statuses.RunStatus], as_json: bool) -> None:
-    click.echo(json.dumps([each.as_dict() for each in runs]) if as_json else outcomes.runs(runs))
+def print_status(rows: Sequence[statuses.RunStatus] | Sequence[PointStatus], as_json: bool, text: str) -> None:
+    click.echo(json.dumps([row.as_dict() for row in rows]) if as_json else text)
 
 
 @click.command("cancel")

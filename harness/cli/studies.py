@@ -2,17 +2,17 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from harness.cli.options import HOW_TO_RUN, WHERE_TO_RUN, GroupedCommand, flag, grouped, option, place_of
-from harness.cli.runs import followed, print_cancelled, print_refusals
+from harness.cli.options import GroupedCommand, flag, grouped, option, place_of
+from harness.cli.runs import RUNNING, followed, print_cancelled, print_refusals, print_status
 from harness.cli.values import ANY_PATH, Given
 from harness.core.text import plural
 from harness.report.text import outcomes, plans
-from harness.running.campaign import Campaign, PointStatus, problem
+from harness.running.campaign import Campaign, problem
 from harness.running.study import Study
 
 FILE = click.Argument(["file"], type=ANY_PATH)
@@ -34,9 +34,9 @@ def study() -> None:
 
 
 def _of_file(name: str, short_help: str, *options: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command for the study in a file, with those of the options that say where it is."""
+    """A command for the study in a file, with the ``options`` and those that say where the study is."""
     names = ("site", "environ", "output", *options)
-    params = [FILE, *(option for option in (*WHERE_TO_RUN, *HOW_TO_RUN) if option.name in names)]
+    params = [FILE, *(option for option in RUNNING if option.name in names)]
     return study.command(name, short_help=short_help, cls=GroupedCommand, params=params)
 
 
@@ -44,7 +44,7 @@ def _of_file(name: str, short_help: str, *options: str) -> Callable[[Callable[..
     "run",
     short_help="Measure the points that have not been measured yet",
     cls=GroupedCommand,
-    params=[FILE, *WHICH_POINTS, *(each for each in WHERE_TO_RUN if each.name != "no_submit"), *HOW_TO_RUN],
+    params=[FILE, *WHICH_POINTS, *(option for option in RUNNING if option.name != "no_submit")],
 )
 def study_run(**given: Any) -> None:
     """Measure the points of the study FILE that have not been measured yet, and print the table of all.
@@ -61,7 +61,7 @@ def study_run(**given: Any) -> None:
         with followed(given["quiet"], campaign.progress) as line:
             campaign.carry_out(work, line, _called(given), given["max_jobs"], wait=not given["no_wait"])
         points = campaign.status()
-    _print(points, given["as_json"], outcomes.study(points) if given["no_wait"] else outcomes.of_study(points))
+    print_status(points, given["as_json"], outcomes.study(points) if given["no_wait"] else outcomes.of_study(points))
     if error := problem(points, len(work), _called(given)):
         raise error
 
@@ -93,15 +93,11 @@ def _called(given: dict[str, object]) -> str:
     return shlex.join([str(given["file"]), *places])
 
 
-def _print(points: Sequence[PointStatus], as_json: bool, text: str) -> None:
-    click.echo(json.dumps([point.as_dict() for point in points]) if as_json else text)
-
-
 @_of_file("status", "Show how far the points are", "as_json")
 def study_status(as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
     points = _campaign(given).status()
-    _print(points, as_json, outcomes.study(points))
+    print_status(points, as_json, outcomes.study(points))
 
 
 @_of_file("collect", "Make the records of points whose jobs have ended", "as_json")
@@ -110,7 +106,7 @@ def study_collect(as_json: bool, **given: object) -> None:
     campaign = _campaign(given)
     campaign.collect()
     points = campaign.status()
-    _print(points, as_json, outcomes.study(points))
+    print_status(points, as_json, outcomes.study(points))
     if error := problem(points, 0, _called(given)):
         raise error
 

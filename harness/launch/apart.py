@@ -38,13 +38,13 @@ signal.pause()
 
 
 def is_open(backend: str) -> bool:
-    """Whether a backend's servers let in whoever reaches them. A program's own are not known."""
+    """True if a backend's servers let in everybody who reaches them. A program's own are not known."""
     return backend in backends.names() and backends.backend(backend).transports == (OPEN,)
 
 
 @contextmanager
 def network() -> Iterator[list[str]]:
-    """The words before a command that is to be in a network of its own, as long as the context lasts; none if it cannot."""
+    """The words that put a command into a network of its own while the context lasts; none if that is not possible."""
     with subprocess.Popen(
         ending_with_this([sys.executable, "-ISc", HOLDING]), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as holder:
@@ -59,7 +59,7 @@ def network() -> Iterator[list[str]]:
 
 @cache
 def possible() -> bool:
-    """Whether this user gets a network of their own here."""
+    """True if this user gets a network of their own here."""
     with network() as inside:
         return bool(inside) and subprocess.run([*inside, "true"], capture_output=True).returncode == 0
 
@@ -71,7 +71,7 @@ def others() -> list[str]:
         with suppress(OSError):
             owners.add(process.stat().st_uid)
     names = set()
-    for uid in owners - {os.getuid()}:
+    for uid in {uid for uid in owners if uid >= USERS} - {os.getuid()}:
         with suppress(KeyError):
-            names.add(pwd.getpwuid(uid).pw_name if uid >= USERS else "nobody")
+            names.add(pwd.getpwuid(uid).pw_name)
     return sorted(names - {"nobody"})

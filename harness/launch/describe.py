@@ -8,9 +8,8 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from harness.core.parts import part
 from harness.core.text import listed, plural, templates
@@ -46,7 +45,10 @@ class Described:
 
     @property
     def time_limit(self) -> str:
-        return _written(self.longest_s)
+        """The longest job as a profile has it, such as ``1d12h``; "" for no limit."""
+        minutes = int(self.longest_s or 0) // 60
+        parts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
+        return "".join(f"{count}{unit}" for count, unit in parts if count)
 
     @property
     def profile_name(self) -> str:
@@ -58,10 +60,8 @@ class Described:
 def profile(name: str) -> str:
     """A site file for the system ``name``, in TOML. Raises InvalidInput where no Slurm answers, SlurmSilent."""
     if not slurm.answers():
-        raise InvalidInput(
-            "no Slurm answers here (`sinfo`): call this on the cluster's login node, or copy a profile, such as "
-            "the one of `harness site path generic-slurm`"
-        )
+        instead = "copy a profile, such as the one of `harness site path generic-slurm`"
+        raise InvalidInput(f"no Slurm answers here (`sinfo`): call this on the cluster's login node, or {instead}")
     if not (partitions := _partitions()):
         raise InvalidInput("Slurm has no partition that is up and has nodes; see `sinfo`")
     plugins = _plugins()
@@ -73,53 +73,38 @@ def profile(name: str) -> str:
         partitions=partitions,
         mpi=next((plugin for plugin in ("pmi2", "pmix", *plugins) if plugin in plugins), ""),
         plugins=", ".join(plugins),
-        platforms=containers.found(),
+        platforms=containers.available(),
         output="$SCRATCH/harness/runs" if os.environ.get("SCRATCH") else "",
     )
 
 
 def described(lines: str) -> list[Described]:
     """The partitions of sinfo's ``lines`` in COLUMNS that are up and have nodes, the default one first."""
-    groups: dict[str, list[_Alike]] = {}
+    groups: dict[str, list[Described]] = {}
     for name, up, *fields in (line.strip().split("|") for line in lines.splitlines() if line.count("|") >= 6):
-        if up == "up" and (alike := _alike(*fields)):
-            groups.setdefault(name, []).append(alike)
+        if up == "up" and (group := _group(name, *fields)):
+            groups.setdefault(name, []).append(group)
     partitions = []
-    for name, every in groups.items():
-        most = max(every, key=lambda alike: alike.nodes)
-        partitions.append(
-            Described(
-                name=name.removesuffix("*"),
-                default=name.endswith("*"),
-                mixed=len(every) > 1,
-                fewest_cores=min(alike.cores for alike in every),
-                **most._asdict(),
-            )
-        )
+    for alike in groups.values():
+        largest, fewest_cores = max(alike, key=lambda group: group.nodes), min(group.cores for group in alike)
+        partitions.append(replace(largest, mixed=len(alike) > 1, fewest_cores=fewest_cores))
     return sorted(partitions, key=lambda partition: not partition.default)
 
 
-class _Alike(NamedTuple):
-    """Nodes of a partition that are alike."""
-
-    nodes: int
-    longest_s: float | None
-    cores: int
-    cpus_per_core: int
-    gpus: int
-    gpu_model: str
-
-
-def _alike(nodes: str, limit: str, cpus: str, per_core: str, resources: str, *of_sockets: str) -> _Alike | None:
-    """Nodes from their columns; None where a count is none, or 0. CPUs may be cores, or without those set aside."""
-    try:
-        threads = _count(per_core)
+def _group(
+    name: str, nodes: str, limit: str, cpus: str, per_core: str, resources: str, *of_sockets: str
+) -> Described | None:
+    """Nodes that are alike, from their columns; None where a count is none, or 0."""
+    try:  # CPUs may be cores, or without those set aside
+        count, threads = _count(nodes), _count(per_core)
         cores = math.prod(map(_count, of_sockets)) if of_sockets else max(1, _count(cpus) // threads)
-        gpus, models = gpus_of(resources)
-        alike = _Alike(_count(nodes), slurm.limit_s(limit), cores, threads, gpus, models)
+        gpus = gpus_of(resources)
     except (ValueError, ZeroDivisionError):
         return None
-    return alike if alike.nodes and cores else None
+    if not (count and cores):
+        return None
+    longest_s = slurm.limit_s(limit)
+    return Described(name.removesuffix("*"), name.endswith("*"), count, False, longest_s, cores, cores, threads, *gpus)
 
 
 def _count(text: str) -> int:
@@ -149,7 +134,7 @@ def _partitions() -> list[Described]:
     return described(slurm.ask("sinfo", "-h", "-o", COLUMNS).stdout)
 
 
-def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
+def asked_about(site: Site, options: Sequence[str]) -> Site:
     """``site`` with the cores that its profile leaves open and the longest time limit, as Slurm, where it is, knows them.
 
     They are those of the partition among a person's own ``options``, else of the site's, else of Slurm's default one.
@@ -166,33 +151,24 @@ def asked_about(site: Site, options: Sequence[str] = ()) -> Site:
 
 
 def check_partition(options: Sequence[str]) -> None:
-    """See that the options of a job name a partition, or that Slurm has a default one. Raises InvalidInput."""
-    if slurm.partitions_in(options) or not (every := known()) or any(partition.default for partition in every):
+    """Check that the options of a job name a partition, or that Slurm has a default one. Raises InvalidInput."""
+    if slurm.partitions_in(options) or not (partitions := known()) or any(each.default for each in partitions):
         return
-    raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(every, 'or')}")
+    raise InvalidInput(f"Slurm has no default partition: give -J partition=NAME, of {listed(partitions, 'or')}")
 
 
 def unused(options: Sequence[str]) -> str:
     """A line about partitions and GPUs that a run without a profile leaves alone, "" if there are none."""
-    every = known()
-    words = []
-    if len(every) > 1 and not slurm.partitions_in(options):
-        words.append(f"Slurm has {listed(every)}; -J partition=NAME chooses")
-    if any(partition.gpus for partition in every):
-        words.append("no GPU is used without a profile: `harness site init NAME` writes one")
-        words[0] = words[0] if len(words) > 1 else f"Slurm has {listed(every)}; {words[0]}"
-    return "; ".join(words)
-
-
-def _written(seconds: float | None) -> str:
-    """Seconds as a profile has them, such as ``1d12h``; "" for none."""
-    minutes = int(seconds or 0) // 60
-    parts: Iterable[tuple[int, str]] = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
-    return "".join(f"{count}{unit}" for count, unit in parts if count)
+    partitions, remarks = known(), []
+    if len(partitions) > 1 and not slurm.partitions_in(options):
+        remarks.append("-J partition=NAME chooses")
+    if any(partition.gpus for partition in partitions):
+        remarks.append("no GPU is used without a profile: `harness site init NAME` writes one")
+    return "; ".join([f"Slurm has {listed(partitions)}", *remarks]) if remarks else ""
 
 
 def _plugins() -> list[str]:
-    """What srun's --mpi may be; none if it does not say."""
+    """The values of srun's --mpi; none if it does not list them."""
     try:
         done = slurm.ask("srun", "--mpi=list")
     except HarnessError:

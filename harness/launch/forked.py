@@ -6,38 +6,35 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from itertools import chain
 from typing import NamedTuple
 
 import psutil
 
-from harness.core.plan import WORKER_MAIN, LaunchPlan, Process
+from harness.core.plan import WORKER_MAIN
 from harness.errors import RunFailed
+from harness.launch.watch import Followed, Watch
 
 FORK = WORKER_MAIN.with_name("fork.py")
-GONE = 1  # the exit code of those whose end nobody has seen
+GONE = 1  # the exit code of processes whose end nobody has seen
 STARTED_S = 120.0  # for a framework to be imported on a busy machine
 
 
 class StartRequest(NamedTuple):
-    """How a process is to be started: it inherits ``fds``, and joins the ``namespaces`` of the process with this PID."""
+    """A process to be started: it inherits ``fds``, and joins the ``namespaces`` of the process with this PID."""
 
-    process: Process
+    followed: Followed
     env: Mapping[str, str]
-    log: Path
     fds: tuple[int, ...]
     namespaces: int | None
 
 
 class Started(NamedTuple):
-    """A process of the run. While it ``is_held`` nobody reaps it, so that neither its number nor its group's is another's.
-
-    ``poll`` gives its exit code, None while it runs.
-    """
+    """A process of the run."""
 
     pid: int
-    poll: Callable[[], int | None]
-    is_held: Callable[[], bool]
+    poll: Callable[[], int | None]  # its exit code, None while it runs
+    is_held: Callable[[], bool]  # nobody has reaped it, so that neither its number nor its group's is another's
     reap: Callable[[], object] = lambda: None  # what is forked goes with the process that it was forked from
 
     def status(self) -> str:
@@ -50,17 +47,16 @@ class Started(NamedTuple):
 class Nursery:
     """The process that the others are forked from, if it can be: it must have no threads then."""
 
-    def __init__(
-        self, plan: LaunchPlan, run_dir: Path, repeat: int, starts: Sequence[StartRequest], inside: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, watch: Watch, starts: Sequence[StartRequest], inside: Sequence[str]) -> None:
         self.codes: dict[int, int] = {}
         self.news = threading.Condition()
         self._pids: dict[int, int] = {}
         self._refused = self.has_ended = False
         first, pipe = starts[0], subprocess.PIPE
-        with first.log.with_name("forking.log").open("wb") as log:
+        script = [first.followed.process.argv[0], str(FORK)]
+        with first.followed.log.with_name("forking.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [*inside, first.process.argv[0], str(FORK), "--run", str(run_dir), "--repeat", str(repeat)],
+                [*inside, *script, "--run", str(watch.run_dir), "--repeat", str(watch.repeat)],
                 env=first.env,
                 stdin=pipe,
                 stdout=pipe,
@@ -76,11 +72,13 @@ class Nursery:
         assert self._process.stdin
         with suppress(BrokenPipeError), self._process.stdin as requests:
             for start in starts:
-                asked = {"index": start.process.index, "env": start.env, "log": str(start.log)}
-                requests.write(json.dumps(asked | {"pid": start.namespaces}) + "\n")
+                index, log = start.followed.process.index, str(start.followed.log)
+                request = {"index": index, "env": start.env, "log": log, "pid": start.namespaces}
+                requests.write(json.dumps(request) + "\n")
         with self.news:
             if not self.news.wait_for(lambda: self._refused or len(self._pids) == len(starts), STARTED_S):
-                raise RunFailed(f"processes are not forked in {STARTED_S:g} s; see {starts[0].log.parent}/forking.log")
+                logs = starts[0].followed.log.parent
+                raise RunFailed(f"processes are not forked in {STARTED_S:g} s; see {logs}/forking.log")
             return {
                 index: Started(pid, partial(self.codes.get, index), lambda: not self.has_ended)
                 for index, pid in ({} if self._refused else self._pids).items()
@@ -92,20 +90,15 @@ class Nursery:
 
     def _listen(self) -> None:
         assert self._process.stdout
-        with self._process.stdout as news:
-            for line in news:
-                self._hear(json.loads(line))
-        self._hear({})
-
-    def _hear(self, news: dict[str, int]) -> None:
-        """Take in a message. An empty one means that the parent has exited, and its unreported children with it."""
-        with self.news:
-            if "pid" in news:
-                self._pids[news["index"]] = news["pid"]
-            elif "code" in news:
-                self.codes[news["index"]] = news["code"]
-            else:
-                self.has_ended, self._refused = True, not self._pids
-                for index in self._pids:
-                    self.codes.setdefault(index, GONE)
-            self.news.notify_all()
+        with self._process.stdout as lines:
+            # The end of the file means that the parent has exited, and its unreported children with it.
+            for message in map(json.loads, chain(lines, ["{}"])):
+                with self.news:
+                    if "pid" in message:
+                        self._pids[message["index"]] = message["pid"]
+                    elif "code" in message:
+                        self.codes[message["index"]] = message["code"]
+                    else:
+                        self.has_ended, self._refused = True, not self._pids
+                        self.codes.update(dict.fromkeys(self._pids.keys() - self.codes.keys(), GONE))
+                    self.news.notify_all()

@@ -21,13 +21,13 @@ from pathlib import Path
 import psutil
 
 from harness import kernels, models
-from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node, Process
+from harness.core.plan import LAST_PORT, Allocation, LaunchPlan, Node
 from harness.core.spec import RunSpec
 from harness.core.text import plural
 from harness.errors import InvalidInput, RunFailed
 from harness.launch import apart, forked, pmi
 from harness.launch.forked import Started, StartRequest
-from harness.launch.watch import Progress, Watch, begun, exit_failure, supervise
+from harness.launch.watch import Followed, Progress, Watch, exit_failure, supervise
 from harness.sites.site import Site
 from harness.worker import gpus, proc
 from harness.worker.network import listen
@@ -68,28 +68,26 @@ def allocation(nodes: int, processes: int, port: int | None) -> Allocation:
     )
 
 
-def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
-    """See that this machine's cores and free memory can hold the processes of ``plan``, with what ``spec`` lets them hold.
+def shortage(plan: LaunchPlan, spec: RunSpec) -> str:
+    """The reason why this machine cannot hold the processes of ``plan`` and the data of ``spec``, "" if it can.
 
-    Raises InvalidInput, which says what would do. What must be in memory is a lower bound: the parameters and gradients of
-    every replica and of the servers, and, on CPUs, what each convolution has put out, which the backward pass needs.
+    It says what would fit. The memory is a lower bound: the parameters and gradients of every replica and of the servers,
+    and, on CPUs, the output of each convolution, which the backward pass needs.
     """
     cores, processes = len(os.sched_getaffinity(0)), len(plan.processes)
     elsewhere = "give --site NAME of a cluster (see `harness list sites`), or --force"
     if apart.is_open(plan.backend) and (people := apart.others()) and not apart.possible():
-        raise InvalidInput(
+        return (
             f"--backend {plan.backend}: its servers let in whoever reaches them, who could read and write your files, and "
             f"this machine has other users ({', '.join(people[:3])}) and no network of its own for a run: {elsewhere}"
         )
     if processes > (most := cores * MOST_PER_CORE):
         fewer = most * spec.nodes // processes
         smaller = f"--nodes {fewer} would fit; else " if fewer else ""
-        raise InvalidInput(
-            f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}: "
-            f"{smaller}{elsewhere}"
-        )
+        problem = f"this machine's {plural(cores, 'core')} can hold {most} processes, the run has {processes:,}"
+        return f"{problem}: {smaller}{elsewhere}"
     if spec.program:
-        return  # what a program needs, nobody knows
+        return ""  # nobody knows the memory that a program needs
     needed, free = processes * LEAST_BYTES, free_memory()
     if spec.kernel:
         kernel = kernels.specification(spec.kernel.name)
@@ -104,13 +102,12 @@ def check_room(plan: LaunchPlan, spec: RunSpec) -> None:
         batch = int((free - needed) // (spec.workers * image)) if image else 0
         smaller = f"--batch-size {batch} may fit; else " if batch > 0 else ""
         needed += spec.global_batch * image
-    if needed > free:
-        there = f"this machine has {free / 1e9:.0f} GB free"
-        raise InvalidInput(f"this run needs {needed / 1e9:.0f} GB of memory or more, and {there}: {smaller}{elsewhere}")
+    sizes = f"{needed / 1e9:.0f} GB of memory or more, and this machine has {free / 1e9:.0f} GB free"
+    return f"this run needs {sizes}: {smaller}{elsewhere}" if needed > free else ""
 
 
 def free_memory() -> int:
-    """Bytes that processes started from here may still take: what is free, or less where a control group limits it.
+    """Bytes of memory that processes started from here may still take: those that are free, or fewer in a control group.
 
     The smallest limit counts. Memory that holds files only is given back when it is needed.
     """
@@ -128,8 +125,7 @@ def free_memory() -> int:
 def local_gpus() -> list[str]:
     """The NVIDIA GPUs and MIG instances that CUDA_VISIBLE_DEVICES leaves visible here, as it names them.
 
-    Without that variable they are all that nvidia-smi lists, by UUID; without nvidia-smi those of the driver, by number. No
-    framework is loaded.
+    Without it they are all that nvidia-smi lists, by UUID, or else the driver's, by number. No framework is loaded.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -144,15 +140,8 @@ def _listed_gpus() -> list[str]:
     return listed or [str(number) for number, _ in enumerate(gpus.listed_by_driver())]
 
 
-def run(
-    plan: LaunchPlan,
-    run_dir: Path,
-    repeat: int,
-    timeout_s: float,
-    on_progress: Callable[[Progress], None],
-    site: Site | None = None,
-) -> Watch:
-    """Run one repeat of a plan to its end. Returns its events.
+def run(watch: Watch, on_progress: Callable[[Progress], None], site: Site | None) -> None:
+    """Run one repeat to its end, and follow its events.
 
     A ``site`` of namespaces has nodes on this machine with a network and a host name of their own. Where a device is
     emulated, processes are forked from one that has imported the framework, if that has no threads.
@@ -160,8 +149,7 @@ def run(
     Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs; by then
     no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
     """
-    watch = begun(plan, run_dir, repeat)
-    running: dict[int, Started] = {}
+    plan, running = watch.plan, dict[int, Started]()
     opening = ending_with_this(plan.container["command"]) if plan.container else []  # the image
     if plan.mpi:
         remove_segments()
@@ -172,38 +160,30 @@ def run(
         if world:
             stack.callback(world.close)
         with ExitStack() as inherited:  # sockets, which are closed here once those who need them have them
-            starts = [
-                _start(process, watch.repeat_dir, world, site, inherited, bool(opening)) for process in plan.processes
-            ]
+            starts = [_start(followed, watch, world, site, inherited) for followed in watch.followed]
             if plan.emulation and not opening:
-                nursery = forked.Nursery(plan, run_dir, repeat, starts, network)
+                nursery = forked.Nursery(watch, starts, network)
                 stack.callback(nursery.close)
                 running |= nursery.start(starts)
             stack.callback(lambda: _end(list(running.values())))
             for start in starts if not running else []:
-                running[start.process.index] = _started(start, repeat, [*network, *opening])
+                running[start.followed.process.index] = _started(start, watch.repeat, [*network, *opening])
         supervise(
             watch,
             lambda index: running[index].poll(),
             lambda codes: exit_failure(watch, codes),
             on_progress,
-            timeout_s,
             is_stopped=lambda index: running[index].status() == psutil.STATUS_STOPPED,
         )
-    return watch
 
 
 def _start(
-    process: Process,
-    repeat_dir: Path,
-    world: pmi.MpiWorld | None,
-    site: Site | None,
-    inherited: ExitStack,
-    inside: bool = False,
+    followed: Followed, watch: Watch, world: pmi.MpiWorld | None, site: Site | None, inherited: ExitStack
 ) -> StartRequest:
+    process = followed.process
     env = {**(site.environment(os.environ) if site else os.environ), **process.env, LAUNCHER: str(os.getpid())}
-    env[MARK] = str(repeat_dir)
-    if inside:  # what opens the image is between the process and this launcher, which ends with it
+    env[MARK] = str(watch.repeat_dir)
+    if watch.plan.container:  # what opens the image is between the process and this launcher, which ends with it
         del env[LAUNCHER]
     fds: tuple[int, ...] = ()
     if world:
@@ -212,14 +192,14 @@ def _start(
         env |= variables
         fds = (inherited.enter_context(end).fileno(),)
     namespaces = site.namespaces_of(process.host) if site else None
-    return StartRequest(process, env, repeat_dir / "logs" / f"{process.name}.log", fds, namespaces)
+    return StartRequest(followed, env, fds, namespaces)
 
 
 def _started(start: StartRequest, repeat: int, opening: Sequence[str]) -> Started:
-    process = start.process
+    process = start.followed.process
     inside = ["nsenter", f"--target={start.namespaces}", "--net", "--uts", "--"] if start.namespaces else []
     try:
-        with start.log.open("wb") as log:
+        with start.followed.log.open("wb") as log:
             popen = subprocess.Popen(
                 [*inside, *opening, *process.argv, "--repeat", str(repeat)],
                 env=start.env,
@@ -229,9 +209,8 @@ def _started(start: StartRequest, repeat: int, opening: Sequence[str]) -> Starte
                 start_new_session=True,
                 pass_fds=start.fds,
             )
-            return Started(
-                popen.pid, partial(proc.exit_code, popen.pid), lambda: popen.returncode is None, reap=popen.poll
-            )
+        poll = partial(proc.exit_code, popen.pid)
+        return Started(popen.pid, poll, lambda: popen.returncode is None, reap=popen.poll)
     except OSError as error:
         where = f"{process.role} rank {process.rank} on {process.host}"
         raise RunFailed(f"{where} cannot be started: {process.argv[0]}: {error.strerror}") from None
@@ -240,15 +219,14 @@ def _started(start: StartRequest, repeat: int, opening: Sequence[str]) -> Starte
 def _end(processes: Sequence[Started]) -> None:
     """End every process group that is left: ask, wait a little, kill. Stopped processes are killed too.
 
-    What a process has started is not asked: decoders see that it is gone, and remove what both have in the temporary
-    folder.
+    Children of a process are not asked: decoders see that it is gone, and remove the temporary files that both share.
     """
 
-    def send(how: Callable[[int, int], None], number: signal.Signals) -> None:
+    def send(kill: Callable[[int, int], None], number: signal.Signals) -> None:
         for process in processes:
             if process.is_held():
                 with suppress(ProcessLookupError):  # it, or the whole group, is gone
-                    how(process.pid, number)
+                    kill(process.pid, number)
         _wait(lambda: all(process.poll() is not None for process in processes), GRACE_S)
 
     try:
@@ -263,7 +241,7 @@ def _end(processes: Sequence[Started]) -> None:
 
 @contextmanager
 def _nothing_is_left(repeat_dir: Path) -> Iterator[None]:
-    """End what a repeat has left behind, also what was started by a process that somebody has killed: it becomes ours."""
+    """End all processes of a repeat in the end. Children of a process that somebody has killed become ours."""
     prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
     prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -282,7 +260,7 @@ def _nothing_is_left(repeat_dir: Path) -> Iterator[None]:
 
 
 def _variables(pid: int) -> list[bytes]:
-    """NAME=VALUE as the process was started with; none of one that has ended."""
+    """The variables that a process was started with, as NAME=VALUE; none if it has ended."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -294,8 +272,8 @@ def remove_segments() -> None:
     old = []
     for segment in SEGMENTS.glob("mpich*"):
         with suppress(OSError):
-            seen = segment.stat()
-            old += [segment] if seen.st_uid == os.getuid() and time.time() - seen.st_mtime > OLD_S else []
+            status = segment.stat()
+            old += [segment] if status.st_uid == os.getuid() and time.time() - status.st_mtime > OLD_S else []
     if not old:
         return
     mapped = ""
@@ -314,7 +292,7 @@ def _wait(is_over: Callable[[], bool], longest_s: float) -> None:
 
 
 def _others_in(groups: Set[int]) -> bool:
-    """Whether there are other processes in ``groups`` than those that lead them."""
+    """True if there are other processes in ``groups`` than those that lead them."""
     for pid in psutil.pids():
         with suppress(ProcessLookupError):
             if pid not in groups and os.getpgid(pid) in groups:
@@ -327,18 +305,17 @@ def random_ports(count: int) -> int:
     return random.randrange(PORTS.start, PORTS.stop - min(count, len(PORTS) - 1))  # noqa: S311 - not a secret
 
 
-def _free_ports(count: int, wanted: int | None) -> int:
-    """The first of ``count`` adjacent free ports: ``wanted``, or one at a random place."""
-    for first in [wanted] if wanted is not None else (random_ports(count) for _ in range(100)):
+def _free_ports(count: int, typed: int | None) -> int:
+    """The first of ``count`` adjacent free ports: the one that was ``typed``, or else one at a random place."""
+    for first in [typed] if typed is not None else (random_ports(count) for _ in range(100)):
         try:
             for port in range(first, min(first + count, LAST_PORT + 1)):
                 listen(ADDRESS, port).close()
         except RuntimeError:
             continue
         return first
-    if wanted is None:
-        raise InvalidInput(
-            f"no {count} adjacent free ports between {PORTS.start} and {PORTS.stop}; give one with --port"
-        )
-    needs = f"the run needs {wanted}..{wanted + count - 1}"
-    raise InvalidInput(f"--port {wanted}: port {port} is in use on this machine; {needs}")
+    if typed is None:
+        ports = f"between {PORTS.start} and {PORTS.stop}"
+        raise InvalidInput(f"no {count} adjacent free ports {ports}; give one with --port")
+    needs = f"the run needs {typed}..{typed + count - 1}"
+    raise InvalidInput(f"--port {typed}: port {port} is in use on this machine; {needs}")

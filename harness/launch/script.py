@@ -25,7 +25,7 @@ WORKER = Path(__file__).parent.parent / "worker"
 SETTING_UP_S = 120  # seconds allowed to a repeat besides its timeout, for srun, PMI and the host file
 OPTION = re.compile(r"-{0,2}([a-zA-Z][a-z-]*)(?:[=\s]\s*([^\s'\"#\\;`$]+))?")
 
-# Options that the job script sets by itself, and those that make sbatch submit something else than one job to be followed.
+# Options that the job script sets by itself, and others that make sbatch submit something else than one job to be followed.
 OWNED = {
     ("array", "a"): "an array is several jobs, and harness follows one; give --repeats to measure several times",
     ("clusters", "M"): "a job at another cluster cannot be followed from here; start harness there",
@@ -37,7 +37,7 @@ OWNED = {
     ("wait", "W"): "harness waits by itself; give --no-wait if it shall not",
 }
 
-# Which repeats of several runs make a job: one of one run, all of one run, or all of the runs of one size.
+# The repeats of several runs that make a job: one of one run, all of one run, or all of the runs of one size.
 Sharing = Literal["repeat", "run", "nodes"]
 
 
@@ -77,12 +77,11 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a person wants the scheduler to be told: options such as ``--account=s123``, a time limit in seconds,
-    and among how many jobs the repeats are shared out."""
+    """A person's requests to the scheduler."""
 
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # such as --account=s123
     time_limit_s: float | None = None
-    jobs: int = 1
+    jobs: int = 1  # that the repeats are shared out among
 
 
 def scheduler_option(text: str) -> str:
@@ -91,15 +90,14 @@ def scheduler_option(text: str) -> str:
     match = OPTION.fullmatch(re.sub(r"^-([a-zA-Z])(?=[^-\s=])", r"-\1 ", text.strip()))
     if not match:
         right = "must be an option of sbatch such as account=s123 or exclusive"
-        why = "has a #, where a comment would begin" if "#" in text else right
-        raise InvalidInput(f"-J {text!r}: {why}")
+        raise InvalidInput(f"-J {text!r}: {'has a #, where a comment would begin' if '#' in text else right}")
     name, value = match.groups()
-    for names, why in OWNED.items():
+    for names, reason in OWNED.items():
         # sbatch takes the beginning of a long name for the name.
         if any(owned == name or (len(name) > 1 and owned.startswith(name)) for owned in names):
-            raise InvalidInput(f"-J {text}: {why}")
-    dashes = "-" if len(name) == 1 else "--"
-    return f"{dashes}{name}" if value is None else f"{dashes}{name}{' ' if dashes == '-' else '='}{value}"
+            raise InvalidInput(f"-J {text}: {reason}")
+    dashes, between = ("-", " ") if len(name) == 1 else ("--", "=")
+    return f"{dashes}{name}" if value is None else f"{dashes}{name}{between}{value}"
 
 
 def expanding(value: str) -> str:
@@ -108,19 +106,19 @@ def expanding(value: str) -> str:
     return "".join(f'"{part}"' if number % 2 else shlex.quote(part) for number, part in parts if part) or "''"
 
 
-def script(job: BatchJob, site: Site, wanted: JobOptions, gpus_per_node: int) -> str:
+def script(job: BatchJob, site: Site, asked: JobOptions, gpus_per_node: int) -> str:
     """The text of the batch script. Raises InvalidInput for a folder whose name Slurm cannot take."""
     if re.search(r"[\s%#'\"\\]", str(job.folder)):
         raise InvalidInput(f"--output {job.folder}: Slurm's file names can have no blanks, quotes, %, # or backslashes")
     usual_s = sum(step.timeout_s + SETTING_UP_S for step in job.steps)  # every step has ended then, or was ended
-    limit_s = wanted.time_limit_s or min(usual_s, site.time_limit_s or math.inf)
+    limit_s = asked.time_limit_s or min(usual_s, site.time_limit_s or math.inf)
     gpus = site.gpu_options(gpus_per_node) if gpus_per_node else ()
     modules = () if site.modules_system == "nomod" else site.modules
     return _template().render(
         job=job,
         site=site,
         time_limit=slurm_time(limit_s),
-        options=[*site.access, *gpus, *wanted.options],
+        options=[*site.access, *gpus, *asked.options],
         modules=modules,
         promised=[*dict.fromkeys(name for name, _ in site.env_vars), *(["LOADEDMODULES"] if modules else [])],
         worker=str(WORKER),

@@ -1,7 +1,7 @@
-"""Slurm as a client, 17.02 to 25.05: submit a job, ask what became of it, cancel it. All words of ours to Slurm pass here.
+"""A client of Slurm, 17.02 to 25.05: submit a job, ask for its state, cancel it. All commands to Slurm pass here.
 
-``squeue`` knows the jobs of the last minutes; ``sacct``, where the site has accounting, all of them. What neither knows is
-``UNKNOWN``, and then the run directory has to say it.
+``squeue`` knows the jobs of the last minutes; ``sacct``, where the site has accounting, all of them. A job that neither
+knows is ``UNKNOWN``, and then the run directory has to say it.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.errors import HarnessError, InvalidInput, RunFailed
 
 ANSWER_S = 60  # a busy controller takes its time
-QUICK_S = 5  # what a person who has not named a cluster waits for one
+QUICK_S = 5  # the time that a person who has not named a cluster waits for one
 QUEUED = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
@@ -36,14 +36,14 @@ HOPELESS = re.compile(
     "PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|QOSNotAllowed|ReservationDeleted|launch failed requeued held|"
     r"(?:QOS|Assoc)(?:Max\w*PerJob|Min)\w*"
 )
-# What a shell within a job, or a site, tells Slurm's commands by variables. A job of ours has its own options, and asking
-# about it must not leave it out. Kept is which Slurm is meant, and who pays where.
+# Variables by which a job's shell, or a site, changes Slurm's commands. A job of ours has its own options, and questions
+# about it must not leave it out. The kept ones say which Slurm is meant, and who pays where.
 VARIABLES = re.compile("(?:SLURM|SBATCH|SALLOC|SRUN|SQUEUE|SACCT|SINFO|SCANCEL)_")
 KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS"}) | {
     f"SBATCH_{name}" for name in ("ACCOUNT", "CONSTRAINT", "PARTITION", "QOS", "RESERVATION")
 }
 FATE_S, PAUSE_S = 60.0, 5.0  # how long a job is looked for that may have been submitted, and between two looks
-# What may help where a job asks for more than its partition allows, or for too little.
+# Remedies where a job asks for more than its partition allows, or for too little.
 REMEDIES = {
     "PartitionConfig": "fewer --nodes or a shorter --time-limit may help",
     "PartitionTimeLimit": "a shorter --time-limit may help",
@@ -56,7 +56,7 @@ class SlurmSilent(HarnessError):
 
 
 class FateUnknown(RunFailed):
-    """Nobody knows whether Slurm has a job. What it is to measure must stay where it is."""
+    """Nobody knows whether Slurm has a job. Its run directories must stay where they are."""
 
 
 class JobRefused(InvalidInput):
@@ -69,7 +69,7 @@ class JobRefused(InvalidInput):
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job. ``reason`` is why it waits or ended, "" for none; ``starts`` is Slurm's guess."""
+    """The state of a job in Slurm. ``reason`` is why it waits or ended, "" for none; ``starts`` is Slurm's guess."""
 
     id: str
     state: str
@@ -95,7 +95,7 @@ class JobState:
 
 
 def submit(script: Path, lane: str | None = None) -> str:
-    """Submit a job, return its id. Of a ``lane``'s one runs at a time.
+    """Submit a job, and return its id. One job of a ``lane`` runs at a time.
 
     Raises JobRefused, SlurmSilent if there is no job, InvalidInput, and FateUnknown.
     """
@@ -127,9 +127,8 @@ def _submitted(script: Path, complaint: str) -> str:
         except SlurmSilent:
             pass
         if time.monotonic() > deadline:
-            raise FateUnknown(
-                f"{complaint}; whether Slurm has a job for {script} is not known: look with squeue before you submit again"
-            )
+            unknown = f"whether Slurm has a job for {script} is not known: look with squeue before you submit again"
+            raise FateUnknown(f"{complaint}; {unknown}")
         time.sleep(PAUSE_S)
 
 
@@ -140,15 +139,15 @@ def states(ids: Collection[str]) -> dict[str, JobState]:
     known = _queue(*_OURS)
     if (missing := sorted(set(ids) - known.keys())) and shutil.which("sacct"):
         done = ask("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(missing), "-o", "JobID,State,Reason,NodeList")
-        told = {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
-        known |= {job: state for job, state in told.items() if not state.queued}  # what waits, the queue has to know
+        accounts = {} if done.returncode else _jobs(done.stdout)  # some sites keep no accounts
+        known |= {job: state for job, state in accounts.items() if not state.queued}  # the queue knows jobs that wait
     if missing := sorted(set(ids) - known.keys()):  # somebody else's, perhaps
         known |= _queue("-j", ",".join(missing))
     return {job: known.get(job, JobState(job, "UNKNOWN")) for job in ids}
 
 
 def cancel(ids: Collection[str]) -> None:
-    """Cancel jobs; those that have ended already do not matter. Raises SlurmSilent when the controller does not answer."""
+    """Cancel jobs, whether they have ended already or not. Raises SlurmSilent when the controller does not answer."""
     if not ids:
         return
     done = ask("scancel", *sorted(ids))
@@ -158,7 +157,7 @@ def cancel(ids: Collection[str]) -> None:
 
 
 def dead_nodes(names: Collection[str]) -> list[str]:
-    """Those of the nodes that Slurm calls down; none when it does not say."""
+    """The nodes among ``names`` that Slurm calls down; none when it does not answer."""
     try:
         done = ask("sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N %t")
     except HarnessError:
@@ -182,8 +181,8 @@ def limit_s(text: str) -> float | None:
     return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 
-def _queue(*whose: str) -> dict[str, JobState]:
-    done = ask("squeue", *whose, "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
+def _queue(*options: str) -> dict[str, JobState]:
+    done = ask("squeue", *options, "-h", "--states=all", "-o", "%i|%T|%r|%N|%S")
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
         kind = InvalidInput if WRONG_USAGE.search(done.stderr) else SlurmSilent
         raise kind(f"squeue: {words(done.stderr)}")
@@ -194,14 +193,14 @@ def _jobs(lines: str) -> dict[str, JobState]:
     """The jobs of lines ``id|state|reason|nodes``, or with ``|start``. Of the lines of a requeued job the last counts."""
     known = {}
     for job, state, reason, nodes, *start in (line.split("|") for line in lines.splitlines() if line.count("|") > 2):
-        why = "" if reason in ("None", "(null)") else reason
-        starts = "" if start in ([], ["N/A"]) else start[0]
-        known[job] = JobState(job, state.partition(" ")[0] or "UNKNOWN", why, nodes, starts)  # "CANCELLED by 1000"
+        state = state.partition(" ")[0] or "UNKNOWN"  # "CANCELLED by 1000"
+        reason = "" if reason in ("None", "(null)") else reason
+        known[job] = JobState(job, state, reason, nodes, "" if start in ([], ["N/A"]) else start[0])
     return known
 
 
 def answers() -> bool:
-    """There is a Slurm here that takes jobs: ``sbatch`` on PATH and, within seconds, an answer of the controller."""
+    """True if a Slurm here takes jobs: ``sbatch`` is on PATH, and the controller answers within seconds."""
     try:
         return shutil.which("sbatch") is not None and ask("sinfo", "-h", "-o", "%P", limit_s=QUICK_S).returncode == 0
     except HarnessError:
@@ -216,9 +215,8 @@ def ask(*argv: str, text: str = "", limit_s: float = ANSWER_S) -> subprocess.Com
             argv, input=text, capture_output=True, text=True, errors="replace", timeout=limit_s, env=env
         )
     except FileNotFoundError:
-        raise InvalidInput(
-            f"{argv[0]} is not on PATH: run this where Slurm is, or use --dry-run to see the job script"
-        ) from None
+        instead = "run this where Slurm is, or use --dry-run to see the job script"
+        raise InvalidInput(f"{argv[0]} is not on PATH: {instead}") from None
     except subprocess.TimeoutExpired:
         raise SlurmSilent(f"{argv[0]}: no answer in {limit_s} s") from None
 

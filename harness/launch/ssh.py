@@ -24,13 +24,13 @@ from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from harness.core.plan import LaunchPlan, Node
+from harness.core.plan import Node
 from harness.core.text import last_line
 from harness.errors import InvalidInput, RunFailed, signal_name
 from harness.launch import pmi
 from harness.launch.local import MPI_ENV
 from harness.launch.script import expanding
-from harness.launch.watch import Followed, Progress, Watch, begun, failure, from_exit_events, supervise
+from harness.launch.watch import Followed, Progress, Watch, failure, from_exit_events, supervise
 from harness.sites.site import Site
 from harness.worker.agent.channel import CHUNK, nonce_file
 from harness.worker.agent.seating import PLAN, SPEC
@@ -56,9 +56,9 @@ HOST_LINE = re.compile(rf"(?P<name>({HOST}@)?(?P<host>{HOST}))(\s+(?P<address>{H
 HOST_SHAPE = "must be NAME or NAME ADDRESS, such as `ubuntu@203.0.113.7 10.0.0.11`"
 SSH_FAILED = 255
 ALIVE_S = 5.0  # between signs of life to the tasks
-GRACE_S = 8.0  # for tasks to end their processes (3 s for those that do not want to) and to say so
+GRACE_S = 8.0  # for tasks to end their processes (3 s for stubborn ones) and to say so
 SETTLE_S = 1.5  # after the first failure, for its cause to be heard: tasks look at their processes every 0.5 s
-# After the first timeout. Connections are not made at the same moment, and what is stopped takes 3 s longer to end.
+# After the first timeout. Connections are not made at the same moment, and stopped processes take 3 s longer to end.
 SETTLE_TIMEOUT_S = 20.0
 LATE_S = 30.0  # tasks mind --timeout themselves; this much later they are not expected to any more
 
@@ -98,7 +98,7 @@ def machines(path: Path) -> tuple[Node, ...]:
 
 
 def options(site: Site) -> list[str]:
-    """What stands between ``ssh`` and the machine's name."""
+    """The words between ``ssh`` and the machine's name."""
     return [*(word for option in site.extras.launcher_options for word in shlex.split(option)), *OPTIONS]
 
 
@@ -134,16 +134,9 @@ def command(process_argv: Sequence[str], run_dir: Path, repeat: int, index: int,
     return shlex.join(task)
 
 
-def run(
-    plan: LaunchPlan,
-    run_dir: Path,
-    repeat: int,
-    timeout_s: float,
-    on_progress: Callable[[Progress], None],
-    site: Site,
-) -> Watch:
+def run(watch: Watch, on_progress: Callable[[Progress], None], site: Site) -> None:
     """As ``local.run``, on the machines of ``site``: one out of reach is a failure, and tasks are asked to end."""
-    watch = begun(plan, run_dir, repeat)
+    plan, run_dir = watch.plan, watch.run_dir
     nonce = secrets.token_hex(8)
     ours = watch.repeat_dir / nonce_file(nonce)
     ours.touch()
@@ -168,15 +161,14 @@ def run(
     try:
         for followed in watch.followed:
             process = followed.process
-            remote = command(process.argv, run_dir, repeat, process.index, site)
+            remote = command(process.argv, run_dir, watch.repeat, process.index, site)
             argv = ["ssh", *options(site), "--", process.host, remote]
-            connections.append(Connection(argv, followed, watch.repeat_dir, opening, world))
+            connections.append(Connection(argv, followed, opening, world))
         supervise(
             watch,
             lambda index: connections[index].code,
-            lambda codes: _failure(watch, connections, timeout_s),
+            lambda codes: _failure(watch, connections),
             pass_on,
-            timeout_s,
             LATE_S,
         )
     finally:
@@ -188,25 +180,19 @@ def run(
             for connection in connections:
                 connection.reader.join(1.0)
             ours.unlink(missing_ok=True)
-    return watch
 
 
 class Connection:
-    """One ssh with the task at its other end. A thread each writes to it, reads from it, and hears its MPI world."""
+    """One ssh with the task at its other end. Three threads write to it, read from it, and hear its MPI world."""
 
-    def __init__(
-        self, argv: list[str], followed: Followed, repeat_dir: Path, opening: bytes, world: pmi.MpiWorld | None
-    ) -> None:
-        process = followed.process
+    def __init__(self, argv: list[str], followed: Followed, opening: bytes, world: pmi.MpiWorld | None) -> None:
+        process, log = followed.process, followed.log
         self.followed = followed
         self.heard = False
         self.problem: str | None = None
-        self._files = {
-            "log": repeat_dir / "logs" / f"{process.name}.log",
-            "events": followed.path,
-            "parameters": repeat_dir / f"parameters-{process.rank}.npz",
-        }
-        self._complaints = repeat_dir / "logs" / f"{process.name}.ssh"
+        parameters = log.parents[1] / f"parameters-{process.rank}.npz"
+        self._files = {"log": log, "events": followed.path, "parameters": parameters}
+        self._complaints = log.with_suffix(".ssh")
         self._cannot_write: OSError | None = None
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._pmi: socket.socket | None = None
@@ -306,13 +292,13 @@ class Connection:
             file.write(new)
 
     def _relay(self, pmi_socket: socket.socket) -> None:
-        """What the server side of PMI says to this rank, until the world is closed."""
+        """Pass on messages of the server side of PMI to this rank, until the world is closed."""
         with suppress(OSError), pmi_socket:
-            while said := pmi_socket.recv(CHUNK):
-                self.say(pmi=said.decode("latin-1"))
+            while chunk := pmi_socket.recv(CHUNK):
+                self.say(pmi=chunk.decode("latin-1"))
 
 
-def _failure(watch: Watch, connections: list[Connection], timeout_s: float) -> RunFailed:
+def _failure(watch: Watch, connections: list[Connection]) -> RunFailed:
     """The error of a repeat in which an ssh has ended with another code than 0; its cause may be heard a little later."""
     began = time.monotonic()
     settle_s = SETTLE_S
@@ -324,16 +310,16 @@ def _failure(watch: Watch, connections: list[Connection], timeout_s: float) -> R
     failed = [connection for connection in connections if connection.code]
     # A machine that is gone comes first: what happens to the processes of the others is a consequence.
     for connection in failed:
-        if what := _trouble(connection):
-            return failure(watch, connection.followed, what)
+        if trouble := _trouble(connection):
+            return failure(connection.followed, trouble)
     first = failed[0]
     asked = first.exit.get("asked")
     how = f"was asked to end on its machine: {asked}" if asked else f"exited with code {first.code}"
-    return from_exit_events(watch, timeout_s) or failure(watch, first.followed, how)
+    return from_exit_events(watch) or failure(first.followed, how)
 
 
 def _trouble(connection: Connection) -> str | None:
-    """What kept ssh from bringing news of how the process ended; None when there were such news."""
+    """The reason why ssh did not report how the process ended; None if it did."""
     process, code = connection.followed.process, connection.code
     if connection.exit:
         return None
@@ -354,7 +340,7 @@ def _trouble(connection: Connection) -> str | None:
 
 
 def _end(connections: list[Connection]) -> None:
-    """Let every task end its process, and wait a little for that. What does not answer is cut off, with the same effect."""
+    """Let every task end its process, and wait a little. A task that does not answer is cut off, with the same effect."""
     try:
         for connection in connections:
             connection.hang_up()

@@ -15,10 +15,9 @@ from harness.core.elsewhere import plain
 from harness.core.plan import LaunchPlan, Process
 from harness.errors import RunFailed, signal_name
 from harness.files import end_of
-from harness.worker.agent.seating import folder_of
+from harness.worker.agent.seating import Hosts, folder_of, seated
 
-MEASURING = ("launched", "started", "ready", "warmup", "window", "measured")
-PHASES = (*MEASURING, "training", "trained", "evidence", "closed")
+PHASES = ("launched", "started", "ready", "warmup", "window", "measured", "training", "trained", "evidence", "closed")
 LOG_LINES, LINE = 12, 500  # lines, and characters of one, that a message has
 POLL_S = 0.5  # each look costs the machine that is being measured a little
 CLOSING_S = 60.0  # for servers and stragglers to leave once the first worker has left
@@ -30,6 +29,7 @@ class Followed:
 
     process: Process
     path: Path
+    log: Path
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     epochs: list[dict[str, object]] = field(default_factory=list)
     sizes: list[dict[str, object]] = field(default_factory=list)
@@ -63,15 +63,13 @@ class Followed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a repeat is. ``step_s``: the slowest worker's warm-up step in seconds, 0 if unknown; ``epochs`` and how many
-    ``sizes`` of a kernel have ended: rank 0's.
-    """
+    """Progress of the workers of a repeat."""
 
     phases: Counter[str]
     processes: int
-    step_s: float
-    epochs: Sequence[dict[str, Any]] = ()
-    sizes: int = 0
+    step_s: float  # the slowest worker's warm-up step in seconds, 0 if unknown
+    epochs: Sequence[dict[str, Any]] = ()  # of rank 0
+    sizes: int = 0  # the number of a kernel's sizes that rank 0 has measured
 
     @property
     def phase(self) -> str:
@@ -80,23 +78,32 @@ class Progress:
 
 
 class Watch:
-    """The events of all processes of one repeat."""
+    """The processes of one repeat of a run and their events; in a batch job they run on its ``hosts``."""
 
-    def __init__(self, plan: LaunchPlan, repeat_dir: Path) -> None:
-        self.repeat_dir = repeat_dir
+    def __init__(
+        self, plan: LaunchPlan, run_dir: Path, repeat: int, timeout_s: float, hosts: Hosts | None = None
+    ) -> None:
+        self.plan = LaunchPlan.from_dict(seated(plan.as_dict(), hosts)) if hosts else plan
+        self.run_dir, self.repeat, self.timeout_s, self.hosts = run_dir, repeat, timeout_s, hosts
+        self.repeat_dir = folder_of(run_dir, repeat)
+        events, logs = self.repeat_dir / "events", self.repeat_dir / "logs"
         self.followed = [
-            Followed(process, repeat_dir / "events" / f"{process.name}.jsonl") for process in plan.processes
+            Followed(process, events / f"{process.name}.jsonl", logs / f"{process.name}.log")
+            for process in self.plan.processes
         ]
+
+    def make_folders(self) -> None:
+        """Make the folders for the events and logs of a repeat that is about to start. Raises OSError."""
+        for name in ("events", "logs"):
+            (self.repeat_dir / name).mkdir(parents=True, exist_ok=True)
 
     def poll(self) -> Progress:
         for followed in self.followed:
             followed.read()
         workers = list(self.workers())
-        step_s = max((worker.events.get("window", {}).get("step_s", 0.0) for worker in workers), default=0.0)
-        first = workers[0]
-        return Progress(
-            Counter(worker.phase for worker in workers), len(workers), step_s, first.epochs, len(first.sizes)
-        )
+        step_s = max(worker.events.get("window", {}).get("step_s", 0.0) for worker in workers)
+        phases, first = Counter(worker.phase for worker in workers), workers[0]
+        return Progress(phases, len(workers), step_s, first.epochs, len(first.sizes))
 
     def workers(self) -> Iterator[Followed]:
         return (followed for followed in self.followed if followed.process.role == "worker")
@@ -107,27 +114,18 @@ class Watch:
         return min(failed, key=lambda followed: followed.events["error"]["time"], default=None)
 
 
-def begun(plan: LaunchPlan, run_dir: Path, repeat: int) -> Watch:
-    """The watch over a repeat that is about to start, which gets its folders."""
-    repeat_dir = folder_of(run_dir, repeat)
-    for folder in ("events", "logs"):
-        (repeat_dir / folder).mkdir(parents=True, exist_ok=True)
-    return Watch(plan, repeat_dir)
-
-
 def supervise(
     watch: Watch,
     poll: Callable[[int], int | None],
     failed: Callable[[Mapping[int, int]], RunFailed],
     on_progress: Callable[[Progress], None],
-    timeout_s: float,
     late_s: float = 0.0,
     is_stopped: Callable[[int], bool] = lambda index: False,
 ) -> None:
     """Wait until every process has ended well.
 
     ``poll`` gives the exit code of a process by its index, None while it runs; ``failed`` makes the error of those that
-    have ended with other codes than 0. Raises that error, or RunFailed ``late_s`` seconds after the timeout.
+    have ended with other codes than 0. Raises that error, or RunFailed ``late_s`` seconds after the repeat's timeout.
     """
     began = time.monotonic()
     first_left: float | None = None
@@ -144,13 +142,13 @@ def supervise(
         on_progress(watch.poll())
         if not waiting:
             return
-        what = ""
-        if now - began > timeout_s + late_s:
-            what = f"no end after {timeout_s:g} s (--timeout)"
+        reason = ""
+        if now - began > watch.timeout_s + late_s:
+            reason = f"no end after {watch.timeout_s:g} s (--timeout)"
         elif first_left is not None and now - first_left > CLOSING_S:
-            what = f"still there {CLOSING_S:g} s after the first process had left"
-        if what:
-            raise _hang(watch, waiting, list(filter(is_stopped, waiting)), what)
+            reason = f"still there {CLOSING_S:g} s after the first process had left"
+        if reason:
+            raise _hang(watch, waiting, list(filter(is_stopped, waiting)), reason)
         time.sleep(POLL_S)
 
 
@@ -159,32 +157,31 @@ def exit_failure(watch: Watch, exits: Mapping[int, int]) -> RunFailed:
     failed = {index: code for index, code in exits.items() if code != 0}
     for index, code in failed.items():
         if code < 0:
-            return failure(watch, watch.followed[index], f"was killed by {signal_name(-code)}")
+            return failure(watch.followed[index], f"was killed by {signal_name(-code)}")
     if reported := watch.first_error():
         error = reported.events["error"]
         alone = len(failed) == 1 and reported.phase == "started" and "closed by peer" in error["message"]
         hint = "; no other rank had ended, so a process of somebody else may have taken its place (docs/safety.md)"
-        return failure(watch, reported, f"failed: {error['type']}: {error['message']}{hint * alone}")
+        return failure(reported, f"failed: {error['type']}: {error['message']}{hint * alone}")
     index, code = next(iter(failed.items()))
-    return failure(watch, watch.followed[index], f"exited with code {code}")
+    return failure(watch.followed[index], f"exited with code {code}")
 
 
-def _hang(watch: Watch, waiting: Collection[int], stopped: Collection[int], what: str) -> RunFailed:
+def _hang(watch: Watch, waiting: Collection[int], stopped: Collection[int], reason: str) -> RunFailed:
     """Name the process that is furthest behind; a stopped process is distinguished from a waiting one."""
     last = min(
         (watch.followed[index] for index in stopped or waiting),
         key=lambda followed: (followed.process.role == "ps", PHASES.index(followed.phase)),
     )
     state = "is stopped" if stopped else "is the furthest behind"
-    return failure(watch, last, f"{state}: {what}")
+    return failure(last, f"{state}: {reason}")
 
 
-def failure(watch: Watch, culprit: Followed, what: str) -> RunFailed:
+def failure(culprit: Followed, reason: str) -> RunFailed:
     """The error for a failed process: rank, host, phase, reason, and the end of its log."""
     process = culprit.process
-    log = watch.repeat_dir / "logs" / f"{process.name}.log"
-    last = last_lines(log) if log.exists() else []
-    first = f"{process.role} rank {process.rank} on {process.host} {what} (last phase: {culprit.phase})"
+    last = last_lines(culprit.log) if culprit.log.exists() else []
+    first = f"{process.role} rank {process.rank} on {process.host} {reason} (last phase: {culprit.phase})"
     return RunFailed("\n    ".join([first, *last]))
 
 
@@ -192,17 +189,17 @@ def last_lines(log: Path) -> list[str]:
     return [plain(line)[:LINE] for line in end_of(log).rstrip().splitlines()[-LOG_LINES:]]
 
 
-def from_exit_events(watch: Watch, timeout_s: float) -> RunFailed | None:
+def from_exit_events(watch: Watch) -> RunFailed | None:
     """The error in the ``exit`` events of tasks, None if there is none. Tasks that the launcher ended are no culprits."""
     exits = {each.process.index: each.events["exit"] for each in watch.followed if "exit" in each.events}
     failed = {index: event for index, event in exits.items() if event["code"] != 0 and "asked" not in event}
     timed_out = [index for index, event in failed.items() if event["how"] == "timeout"]
     stopped = [index for index in timed_out if failed[index]["stopped"]]
     if stopped or (timed_out and watch.first_error() is None):
-        return _hang(watch, timed_out, stopped, f"no end after {timeout_s:g} s (--timeout)")
+        return _hang(watch, timed_out, stopped, f"no end after {watch.timeout_s:g} s (--timeout)")
     for index, event in failed.items():
         if event["how"].startswith(("was started", "cannot be")):
-            return failure(watch, watch.followed[index], event["how"])
+            return failure(watch.followed[index], event["how"])
     if failed or watch.first_error():
         by_time = sorted(failed, key=lambda index: failed[index]["time"])
         return exit_failure(watch, {index: failed[index]["code"] for index in by_time})

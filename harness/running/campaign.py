@@ -1,11 +1,12 @@
-"""A study under way: what of it is done, what is queued, what is to be done next.
+"""A study under way: its points that are done, that are queued, and that are to be measured next.
 
 Nothing here has to stay alive. The study's folder, OUTPUT/NAME, holds the run directories and ``study.json``, which says
-which run directories belong to which point. How far a point is, is never written down: records and the batch system know.
+which run directories belong to which point. The state of a point is never written down: records and the batch system know.
 """
 
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ UNDER_WAY: frozenset[PointState] = frozenset({"queued", "running", "ended"})
 
 @dataclass
 class PointStatus:
-    """How far a point is, and the repeats that have ended."""
+    """The state of a point, and the number of its repeats that have ended."""
 
     entry: Entry
     label: str
@@ -48,49 +49,41 @@ class PointStatus:
     record: Record | KernelRecord | None = None
 
     @property
-    def img_per_s(self) -> float | None:
-        return self.record.derived.img_per_s.mean if isinstance(self.record, Record) and self.record.derived else None
-
-    @property
     def kernel(self) -> str:
         """The kernel that is measured, "" if it is img/s."""
         return self.entry.spec["kernel"]["name"] if "kernel" in self.entry.spec else ""
 
     @property
     def outcome(self) -> str:
-        """What was found, in a few words, or why nothing was."""
+        """The result in a few words, or the reason why there is none."""
         return self.record.outcome if self.record and self.record.derived else self.reason
 
     def see(self, status: statuses.RunStatus, mine: bool) -> None:
-        """Say how far the point is, as its run is; ``mine`` says that this process is what is at work on the study.
-
-        What cannot be read has failed, and has no run to go on.
-        """
+        """Take over the state of its run; one that cannot be read has failed. ``mine``: this process works on the study."""
         self.run, self.repeats, self.reason = status.run, status.done, ""
         self.jobs = status.jobs or tuple(JobState(job, "") for job in known_jobs(status.run.folder))
+        self.state = "unfinished"
         if status.state == "unreadable":
             self.state, self.reason, self.run = "failed", status.problem, None
-            return
-        if status.record:
+        elif status.record:
             assert isinstance(status.record, RECORDS)  # a study has no trainings
             self.record, self.state = status.record, status.record.status
             self.reason = (status.record.reason or "").partition("\n")[0]
-            return
-        self.state = "unfinished"
-        if not status.run.submitted:
-            self.state = "running" if status.state == "running" and not mine else "unfinished"
-            return
-        wanted, refused = status.run.spec.repeats, self.entry.refused
-        missing = sorted(set(range(1, wanted + 1)) - submitted_repeats(status.run.folder).keys())
-        if missing and refused:
-            some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < wanted else ""
-            self.state, self.reason = "refused", some + refused
-            return
-        self.reason = "" if status.reason == "Dependency" else status.reason  # that is what lanes are made of
-        if not missing and status.state in ("queued", "running", "ended"):
-            self.state = status.state
+        elif not status.run.submitted:
+            if status.state == "running" and not mine:
+                self.state = "running"
+        else:
+            planned, refused = status.run.spec.repeats, self.entry.refused
+            missing = sorted(set(range(1, planned + 1)) - submitted_repeats(status.run.folder).keys())
+            self.reason = "" if status.reason == "Dependency" else status.reason  # lanes are made of dependencies
+            if missing and refused:
+                some = f"repeats {', '.join(map(str, missing))}: " if len(missing) < planned else ""
+                self.state, self.reason = "refused", some + refused
+            elif not missing and status.state in ("queued", "running", "ended"):
+                self.state = status.state
 
     def as_dict(self) -> dict[str, object]:
+        derived = self.record.derived if isinstance(self.record, Record) else None
         return {
             "id": self.entry.id,
             "point": self.label,
@@ -100,13 +93,13 @@ class PointStatus:
             "repeats": self.repeats,
             "of": self.entry.spec["repeats"],
             "jobs": {job.id: job.state or None for job in self.jobs},
-            **({"kernel": self.kernel} if self.kernel else {"img_per_s": self.img_per_s}),
+            **({"kernel": self.kernel} if self.kernel else {"img_per_s": derived and derived.img_per_s.mean}),
             "reason": self.reason,
         }
 
 
 class Campaign:
-    """A study at a place, as its folder knows it and its file has it; who changes it holds its lock (``at_work``)."""
+    """A study at a place, from its file and its folder. A process that changes it holds its lock (``at_work``)."""
 
     def __init__(self, study: Study, place: Place) -> None:
         """Raises InvalidInput."""
@@ -119,21 +112,20 @@ class Campaign:
         self.notes = StudyNotes.read(self.folder) or StudyNotes(schema="harness.study/1", site=site)
         if self.notes.points and self.notes.site != site:
             begun, here = (f"at {name}" if name else "on this machine" for name in (self.notes.site, site))
-            raise InvalidInput(
-                f"{self.folder}: this study was begun {begun}, not {here}; give another --output or --site"
-            )
+            problem = f"this study was begun {begun}, not {here}"
+            raise InvalidInput(f"{self.folder}: {problem}; give another --output or --site")
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """The study is this process's alone. Raises InvalidInput while another process is at work."""
-        self.prepare()  # what cannot run is refused before there is a folder
+        """Keep other processes from the study. Raises InvalidInput while another process is at work on it."""
+        self.prepare()  # a point that cannot run is refused before there is a folder
         with locked(self.folder):
             self.notes = StudyNotes.read(self.folder) or self.notes
             self.mine = True
             yield
 
     def status(self) -> list[PointStatus]:
-        """How far every point is, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
+        """The status of every point, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
         noted, of_file = self.notes.by_id, {point.id for point in self.points}
         entries = [noted.get(point.id) or Entry(id=point.id, spec=point.spec.model_dump()) for point in self.points]
         entries += [entry for entry in self.notes.points if entry.id not in of_file]
@@ -169,8 +161,7 @@ class Campaign:
     def prepare(self) -> None:
         """Plan every point of the file. Raises InvalidInput for one that cannot run or is there twice."""
         completed: dict[str, StudyPoint] = {}
-        names = labels([point.spec.model_dump() for point in self.points])
-        for point, label in zip(self.points, names, strict=True):
+        for point, label in zip(self.points, labels([point.spec.model_dump() for point in self.points]), strict=True):
             with self.study.complaints(f"{point.table}: {label}"):
                 planned = self.place.prepare(point.spec, self.folder)
             same = completed.setdefault(planned.spec.model_dump_json(), point)
@@ -186,9 +177,8 @@ class Campaign:
         """
         if not self.planned:
             self.prepare()
-        work, fresh = [], []
         tables = {point.id: point.table for point in self.points}
-        places: dict[Path, str] = {}  # in the study's file, by the run directories
+        work, places = [], dict[Path, str]()  # in the study's file, of runs that are new, by their run directories
         for point in self.status():
             if not point.in_file or point.state not in TO_DO | ({"failed"} if retry_failed else set()):
                 continue
@@ -197,10 +187,10 @@ class Campaign:
                 point.run.site = run.site
                 run = point.run
             else:
-                fresh.append(run)
                 places[run.folder] = f"{tables[point.entry.id]}: {point.label}"
             work.append((point.entry, run))
         if check:
+            fresh = [run for _, run in work if run.folder in places]
             self.place.check_all(fresh, lambda run: self.study.complaints(places[run.folder]))
         return work
 
@@ -208,19 +198,14 @@ class Campaign:
         """The jobs that measure what is missing of ``runs``, in the order of submission, with their scripts."""
         return request.jobs_of(runs, self.place.options, self.study.allocation)
 
-    def max_jobs(self, wanted: int | None) -> int:
+    def max_jobs(self, typed: int | None) -> int:
         site = self.place.profile.max_jobs if self.place.profile else None
-        return wanted or self.study.max_jobs or site or MAX_JOBS
+        return typed or self.study.max_jobs or site or MAX_JOBS
 
     def carry_out(
-        self,
-        work: Sequence[tuple[Entry, Run]],
-        listener: Listener,
-        called: str,
-        max_jobs: int | None = None,
-        wait: bool = True,
+        self, work: Sequence[tuple[Entry, Run]], listener: Listener, called: str, max_jobs: int | None, wait: bool
     ) -> None:
-        """Measure ``work`` here or in jobs. ``called`` is what commands call the study. Raises Interrupted."""
+        """Measure ``work`` here or in jobs. ``called`` is the study's name in commands. Raises Interrupted."""
         if not self.place.queued:
             if not wait:
                 raise self.place.no_batch_system("--no-wait")
@@ -231,15 +216,14 @@ class Campaign:
         try:
             self._submit(work, self.max_jobs(max_jobs))
         except KeyboardInterrupt:
-            raise Interrupted(
-                f"interrupted while jobs were submitted; those that are go on\n    harness study run {called}"
-            ) from None
+            command = f"    harness study run {called}"
+            raise Interrupted(f"interrupted while jobs were submitted; those that are go on\n{command}") from None
         if wait:
             under_way = [point for point in self.status() if point.in_file and point.state in UNDER_WAY]
             collect.wait([point.run for point in under_way if point.run], listener, called)
 
     def _note(self, work: Sequence[tuple[Entry, Run]]) -> None:
-        """Write down, before anything is begun, which run directories are going to measure which points."""
+        """Note, before anything is begun, which run directories are going to measure which points."""
         noted = self.notes.by_id
         for entry, run in work:
             if entry.id not in noted:
@@ -251,10 +235,10 @@ class Campaign:
         self.notes.write(self.folder)
 
     def _submit(self, work: Sequence[tuple[Entry, Run]], max_jobs: int) -> None:
-        """Submit the jobs of ``work`` in lanes: at most ``max_jobs`` of the study run at once, whoever is there to see it.
+        """Submit the jobs of ``work`` in lanes: at most ``max_jobs`` of the study run at once, even if nobody waits.
 
         A point whose job Slurm refuses is noted as refused; the others go on.
-        Raises SlurmSilent when Slurm does not answer; what has been submitted by then is noted.
+        Raises SlurmSilent when Slurm does not answer; jobs that have been submitted by then are noted.
         """
         jobs = self.jobs([run for _, run in work])
         lane = f"{self.study.name}-{zlib.crc32(str(self.folder).encode()):08x}"
@@ -284,18 +268,15 @@ class Campaign:
 
 
 def problem(points: Sequence[PointStatus], tried: int, called: str) -> HarnessError | None:
-    """What is wrong with a study of which ``tried`` points were to be measured; ``called`` is what commands call it."""
+    """The error of a study of which ``tried`` points were to be measured; ``called`` is its name in commands."""
     refused = [point for point in points if point.in_file and point.state == "refused"]
-    failed, interrupted = (
-        sum(point.in_file and point.state == state for point in points) for state in ("failed", "interrupted")
-    )
     if refused and len(refused) == tried:
         return InvalidInput(f"Slurm refuses all {tried} points that were to be measured: {refused[0].reason}")
-    again, lines = f"`harness study run {called}", []
-    if refused:
-        lines.append(f"Slurm refuses {len(refused)} of {len(points)} points; {again}` tries again")
-    if interrupted:
-        lines.append(f"{interrupted} of {len(points)} points were interrupted; {again}` measures them")
-    if failed:
-        lines.append(f"{failed} of {len(points)} points have failed; {again} --retry-failed` measures again")
-    return RunFailed("\n".join(lines)) if lines else None
+    count, again = Counter(point.state for point in points if point.in_file), f"`harness study run {called}"
+    lines: dict[PointState, str] = {
+        "refused": f"Slurm refuses {count['refused']} of {len(points)} points; {again}` tries again",
+        "interrupted": f"{count['interrupted']} of {len(points)} points were interrupted; {again}` measures them",
+        "failed": f"{count['failed']} of {len(points)} points have failed; {again} --retry-failed` measures again",
+    }
+    true_lines = [line for state, line in lines.items() if count[state]]
+    return RunFailed("\n".join(true_lines)) if true_lines else None

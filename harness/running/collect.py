@@ -1,7 +1,6 @@
-"""Runs that a batch system carries out: follow them, and make their records from what they have left on disk.
+"""Runs that a batch system carries out: follow them, and make their records from their files.
 
-Nothing here has to stay alive: the run directory and the batch system know all there is to know, and ``collect`` can be
-called by anybody, at any time, from any shell.
+Anybody may call ``collect``, at any time, from any shell: the run directory and the batch system know everything.
 """
 
 import json
@@ -13,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from harness.core.plan import LaunchPlan
 from harness.errors import HarnessError, Interrupted, RunFailed
 from harness.launch import slurm
 from harness.launch.slurm import JobState, SlurmSilent
@@ -23,7 +21,7 @@ from harness.running.notes import PREFLIGHT, known_jobs, submitted_repeats
 from harness.running.pace import Pace
 from harness.running.run import Listener, Run, now
 from harness.running.status import RunStatus, jobs_of, reopen, status
-from harness.worker.agent.seating import SPEC, Hosts, folder_of, seated
+from harness.worker.agent.seating import SPEC, Hosts, folder_of
 
 LOOK_S = 1.0  # between looks at the run directory
 ASK_S = (2.0, 15.0)  # between questions to Slurm: at first and when jobs are about to end, in between
@@ -41,59 +39,60 @@ def collect(run: Run, jobs: Collection[JobState]) -> AnyRecord | None:
         collect(checking, jobs)
     run = replace(run, judged=[], last=None)
     for number in range(1, run.spec.repeats + 1):
-        repeat_dir = folder_of(run.folder, number)
-        hosts = Hosts.read(repeat_dir)
+        hosts = Hosts.read(folder_of(run.folder, number))
         job = known.get((hosts and hosts.job) or submitted.get(number, ""))
-        watch, hosts = _watch(run, number, job if job and job.ended else None)
+        watch = _watch(run, number, job if job and job.ended else None)
         try:
             if not _complete(watch):
                 if job is None or not job.ended:
                     return None
-                raise _why(run, number, watch, hosts, job)
+                raise _why(run, watch, job)
             ended = now()
             with suppress(OSError, ValueError, LookupError):
-                ended = json.loads((repeat_dir / "ended.json").read_text())["ended"]
-            run.judge(number, watch, hosts.started if hosts else run.started, ended, hosts)
+                ended = json.loads((watch.repeat_dir / "ended.json").read_text())["ended"]
+            run.judge(watch, _started(run, watch), ended)
         except (HarnessError, KeyboardInterrupt) as error:
             return run.finish(error)
     return run.finish()
 
 
 def collect_all(runs: Sequence[Run]) -> list[RunStatus]:
-    """Make every record that can be made, and say how far the runs are. Raises SlurmSilent when Slurm does not answer."""
-    for each in status(runs):
-        if each.state != "recorded" and each.jobs:
-            collect(each.run, each.jobs)
+    """Make every record that can be made, and return the status of the runs. Raises SlurmSilent."""
+    for run_status in status(runs):
+        if run_status.state != "recorded" and run_status.jobs:
+            collect(run_status.run, run_status.jobs)
     return status(runs)
 
 
-def _watch(run: Run, number: int, ended: JobState | None) -> tuple[Watch, Hosts | None]:
-    """What the processes of a repeat have reported, and its hosts."""
+def _watch(run: Run, number: int, ended: JobState | None) -> Watch:
+    """The processes of a repeat with all that they have reported; ``ended`` is its job if that has ended."""
     deadline = time.monotonic() + SETTLE_S
     while True:
-        hosts = Hosts.read(folder_of(run.folder, number))
-        plan = LaunchPlan.from_dict(seated(run.plan.as_dict(), hosts)) if hosts else run.plan
-        watch = Watch(plan, folder_of(run.folder, number))
+        watch = run.watch(number, Hosts.read(folder_of(run.folder, number)))
         watch.poll()
         # A parallel file system takes its time to show what was written elsewhere.
         may_settle = ended is not None and ended.state in MAY_SETTLE and time.monotonic() < deadline
-        if not may_settle or _complete(watch) or from_exit_events(watch, run.spec.timeout_s):
-            return watch, hosts
+        if not may_settle or _complete(watch) or from_exit_events(watch):
+            return watch
         time.sleep(LOOK_S)
+
+
+def _started(run: Run, watch: Watch) -> str:
+    return watch.hosts.started if watch.hosts else run.started
 
 
 def _complete(watch: Watch) -> bool:
     return all(followed.events.get("exit", {}).get("code") == 0 for followed in watch.followed)
 
 
-def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobState) -> BaseException:
-    """Why a job has left a repeat incomplete: in its processes' own words, unless Slurm knows better."""
-    where, job = f"repeat {number}", f"job {state.id}"
+def _why(run: Run, watch: Watch, state: JobState) -> BaseException:
+    """The reason why a job has left a repeat incomplete: what its processes say, unless Slurm knows better."""
+    hosts, where, job = watch.hosts, f"repeat {watch.repeat}", f"job {state.id}"
     if state.state in slurm.CANCELLED:
         return KeyboardInterrupt(f"{job} was {state.state.lower()} {'in' if hosts else 'before'} {where}")
     if state.state == slurm.NEVER:
-        said = [f"Slurm says {state.reason}", slurm.REMEDIES.get(state.reason)]
-        return RunFailed(f"{job} could never start: {'; '.join(filter(None, said))}")
+        reasons = [f"Slurm says {state.reason}", slurm.REMEDIES.get(state.reason)]
+        return RunFailed(f"{job} could never start: {'; '.join(filter(None, reasons))}")
     if state.state == "TIMEOUT":
         return RunFailed(f"{job} reached its time limit in {where}")
     dead = slurm.dead_nodes([name for name, _ in hosts.nodes]) if hosts else []
@@ -102,11 +101,10 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
     if lost or state.state == "NODE_FAIL":
         names = ", ".join(f"{process.role} rank {process.rank} on {process.host}" for process in lost) or state.nodes
         return RunFailed(f"a node died in {where} of {job} (Slurm says {state.state}): it held {names}")
-    if error := from_exit_events(watch, run.spec.timeout_s):
+    if error := from_exit_events(watch):
         return RunFailed(f"{where} of {job}: {error}")
-    end = f"Slurm says {state.state}" + (f", {state.reason}" if state.reason else "")
-    if state.state == "UNKNOWN":
-        end = "Slurm no longer knows it"
+    end = ", ".join(filter(None, (f"Slurm says {state.state}", state.reason)))
+    end = "Slurm no longer knows it" if state.state == "UNKNOWN" else end
     full = f"; the file system of {run.folder} is full" if shutil.disk_usage(run.folder).free < 4096 else ""
     lines = [f"{job} has ended ({end}), and {where} is not complete{full}"]
     with suppress(OSError):
@@ -115,9 +113,9 @@ def _why(run: Run, number: int, watch: Watch, hosts: Hosts | None, state: JobSta
 
 
 def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> list[AnyRecord]:
-    """Wait until every run has its record, and return them in the order of ``runs``.
+    """Wait until every run has its record, and return the records in the order of ``runs``.
 
-    Jobs that can never start are cancelled. ``study`` is what commands call the study that the runs belong to, if any.
+    Jobs that can never start are cancelled. ``study`` is the name, in commands, of the study that has the runs, if any.
     Raises RunFailed when a record cannot be written. An interruption leaves the jobs alone and raises Interrupted, which
     says how to come back.
     """
@@ -125,15 +123,13 @@ def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> l
         return _wait(runs, listener)
     except KeyboardInterrupt as interruption:
         ids = list(dict.fromkeys(job for run in runs for job in known_jobs(run.folder)))
-        if len(ids) == 1:
-            jobs = f"job {ids[0]} goes on"
-        else:
-            jobs = f"the jobs ({', '.join(ids)}) go on" if len(ids) < 20 else f"its {len(ids)} jobs go on"
+        jobs = f"the jobs ({', '.join(ids)}) go on" if len(ids) < 20 else f"its {len(ids)} jobs go on"
+        jobs = f"job {ids[0]} goes on" if len(ids) == 1 else jobs
         # Each run directory by its name: their folder may have other runs, whose jobs are not to be cancelled.
         where = study or " ".join(str(run.folder) for run in runs)
-        ways = [f"{'study ' if study else ''}{verb} {where}" for verb in ("status", "collect", "cancel")]
+        commands = [f"{'study ' if study else ''}{verb} {where}" for verb in ("status", "collect", "cancel")]
         goes_on = f"{str(interruption) or 'interrupted'}; {jobs} and nothing is lost"
-        raise Interrupted("\n".join([goes_on, *(f"    harness {way}" for way in ways)])) from None
+        raise Interrupted("\n    harness ".join([goes_on, *commands])) from None
 
 
 def _hear_of_repeats(run: Run, pace: Pace, heard: set[tuple[Path, int]], listener: Listener) -> None:
@@ -145,7 +141,7 @@ def _hear_of_repeats(run: Run, pace: Pace, heard: set[tuple[Path, int]], listene
             end = json.loads((folder_of(run.folder, number) / "ended.json").read_text())
         except (OSError, ValueError):
             continue
-        watch, hosts = _watch(run, number, None)
+        watch = _watch(run, number, None)
         if end["code"] == 0 and not _complete(watch):
             continue  # its files are not all to be seen yet
         heard.add((run.folder, number))
@@ -153,21 +149,15 @@ def _hear_of_repeats(run: Run, pace: Pace, heard: set[tuple[Path, int]], listene
         error: HarnessError | None = None
         try:
             if end["code"]:
-                raise from_exit_events(watch, run.spec.timeout_s) or RunFailed(f"srun exited with {end['code']}")
-            judged.judge(number, watch, run.started, end["ended"], hosts)
+                raise from_exit_events(watch) or RunFailed(f"srun exited with {end['code']}")
+            judged.judge(watch, run.started, end["ended"])
         except HarnessError as problem:
             error = problem
             pace.given_up.add(run.folder)
         else:
-            started = hosts.started if hosts else run.started
-            took = datetime.fromisoformat(end["ended"]) - datetime.fromisoformat(started)
+            took = datetime.fromisoformat(end["ended"]) - datetime.fromisoformat(_started(run, watch))
             pace.took_s[run.folder].append(took.total_seconds())
         listener.ended(judged, number, pace, error)
-
-
-def _is_over(run: Run, pace: Pace, heard: set[tuple[Path, int]]) -> bool:
-    """Whether no repeat of ``run`` is to come, so that its job is about to end."""
-    return run.folder in pace.given_up or all((run.folder, number + 1) in heard for number in range(run.spec.repeats))
 
 
 def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
@@ -183,49 +173,43 @@ def _wait(runs: Sequence[Run], listener: Listener) -> list[AnyRecord]:
         open_runs = [run for run in runs if run.folder not in records]
         current = time.monotonic()
         running = [run for run in open_runs if any(job.running for job in jobs.get(run.folder, []))]
-        ending = bool(running) and all(_is_over(run, pace, heard) for run in running)
+        left = pace.left
+        ending = bool(running) and not any(left.get(run.folder) for run in running)  # their jobs are about to end
         pause_s = ASK_S[0] if ending or current - began < 60 else ASK_S[1]
         if current - asked > pause_s:
             try:
                 jobs = jobs_of(open_runs)
                 # Jobs that could never start are cancelled. Their reason is lost to Slurm by that, so it is kept here.
-                never = {job.id for own in jobs.values() for job in own if job.hopeless}
+                never = {job.id for of_run in jobs.values() for job in of_run if job.hopeless}
                 slurm.cancel(never)
-                for own in jobs.values():
-                    own[:] = [replace(job, state=slurm.NEVER) if job.id in never else job for job in own]
+                for of_run in jobs.values():
+                    of_run[:] = [replace(job, state=slurm.NEVER) if job.id in never else job for job in of_run]
             except SlurmSilent as error:
                 listener.silence(error)
             asked = time.monotonic()
-            pace.lanes = max(1, len({job.id for own in jobs.values() for job in own if job.running}))
+            pace.lanes = max(1, len({job.id for of_run in jobs.values() for job in of_run if job.running}))
         for run in open_runs:
-            own = jobs.get(run.folder, [])
-            if any(not job.queued for job in own):
+            of_run = jobs.get(run.folder, [])
+            if any(not job.queued for job in of_run):
                 _hear_of_repeats(run, pace, heard, listener)
             # A job that has failed leaves no hope for the number, whatever the others do.
-            hopeless = any(job.ended and job.state not in ("COMPLETED", "UNKNOWN") for job in own)
-            if own and (hopeless or all(job.ended for job in own)) and (record := collect(run, own)):
+            hopeless = any(job.ended and job.state not in ("COMPLETED", "UNKNOWN") for job in of_run)
+            if of_run and (hopeless or all(job.ended for job in of_run)) and (record := collect(run, of_run)):
                 records[run.folder] = record
                 if len(runs) > 1:  # of a single run all is shown at the end
                     listener.recorded(record)
         if len(records) == len(runs):
             return [records[run.folder] for run in runs]
-        under_way = next(
-            (
-                (run, number)
-                for run in open_runs
-                for number in range(1, run.spec.repeats + 1)
-                if (hosts := folder_of(run.folder, number) / "hosts.json").exists()
-                and not hosts.with_name("ended.json").exists()
-            ),
-            None,
-        )
-        if under_way:
-            run, number = under_way
-            if watch is None or watch.repeat_dir != folder_of(run.folder, number):
-                watch = Watch(run.plan, folder_of(run.folder, number))
-            listener.progress(run, number, watch.poll())
+        repeats = [(run, number) for run in open_runs for number in range(1, run.spec.repeats + 1)]
+        for run, number in repeats:
+            folder = folder_of(run.folder, number)
+            if (folder / "hosts.json").exists() and not (folder / "ended.json").exists():
+                if watch is None or watch.repeat_dir != folder:
+                    watch = run.watch(number)
+                listener.progress(run, number, watch.poll())
+                break
         else:
-            waiting = {job.id: job for own in jobs.values() for job in own if not job.ended}
+            waiting = {job.id: job for of_run in jobs.values() for job in of_run if not job.ended}
             listener.queue(list(waiting.values()))
         # One file for each process is opened at each look, perhaps on a file system that all users share.
         time.sleep(LOOK_S * max(1.0, len(watch.followed) / FILES_PER_LOOK if watch else 0.0))

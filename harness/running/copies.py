@@ -20,7 +20,7 @@ FILE = re.compile(rb"(\d+) (\d+)\.\d+ (/[^\0]*)\0")  # bytes, second of change, 
 
 
 def copy(folders: Sequence[Path], follow: bool, check: Sequence[str], at: Place, tell: Callable[[str], None]) -> None:
-    """Bring folders, whose links are followed or kept, to each machine, and run ``check``; ``tell`` gets a line for each.
+    """Copy folders, whose links are followed or kept, to each machine, and run ``check``; ``tell`` gets a line for each.
 
     A machine has a file if its size and its second of change are the same, and nothing is removed. Takes GNU tar and find.
     Raises InvalidInput for what cannot be read here, and RunFailed, which names all machines that are not ready.

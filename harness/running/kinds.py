@@ -1,7 +1,4 @@
-"""The kinds of work: a measurement of img/s or of a kernel, whose repeats are all alike, and a training, in epochs.
-
-Beside them there are programs that are not ours, which are started and watched as ours are.
-"""
+"""The kinds of work: a measurement of img/s or of a kernel, a training, and a program that is not ours, watched alike."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from harness.records.record import Check, judge_ranks, seen_by
 from harness.records.training import Epoch, Figures, Resumed, TrainedRank, TrainingRecord, derive, meets
 from harness.running import preflight
 from harness.running.run import Facts, Run, content, reported
-from harness.worker.agent.seating import SPEC, folder_of
+from harness.worker.agent.seating import SPEC
 from harness.worker.inputs.errors import DataError
 
 # harness.worker.inputs.index is imported where it is used: NumPy takes a quarter of the time that --dry-run may take.
@@ -37,22 +34,7 @@ EARLIER = "earlier-epochs.json"  # those before the checkpoint, which may be gon
 Epochs = TypeAdapter(list[Epoch])
 
 
-class Repeated(Run):
-    """What is measured several times alike."""
-
-    UNIT = "repeats"
-
-    def planned(self) -> int:
-        return self.spec.repeats
-
-    def done(self) -> int:
-        if self.submitted:
-            return len(list(self.folder.glob("repeat-*/ended.json")))
-        # One after another, and the last has not ended.
-        return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)
-
-
-class Measurement(Repeated):
+class Measurement(Run):
     """A measurement of img/s. Its ``inputs`` are the images to train on, None for synthetic ones."""
 
     RECORD = Record
@@ -93,7 +75,7 @@ class Measurement(Repeated):
         )
 
 
-class KernelRun(Repeated):
+class KernelRun(Run):
     """A measurement of a kernel. It needs nothing."""
 
     RECORD = KernelRecord
@@ -121,7 +103,7 @@ class KernelRun(Repeated):
         return kernel.derive(self.spec, repeats, len(self.plan.processes) - self.plan.world_size)
 
 
-class LaunchRun(Repeated):
+class LaunchRun(Run):
     """A program that is not ours. Nothing is known of it but its output and its exit codes."""
 
     RECORD = LaunchRecord
@@ -129,8 +111,7 @@ class LaunchRun(Repeated):
     def find_inputs(self) -> None:
         """Raises InvalidInput if this machine is to start it and does not have it."""
         command, folder = self.plan.details["command"][0], self.plan.details["folder"]
-        found = shutil.which(Path(folder, command) if "/" in command else command)
-        if self.site_name is None and not found:
+        if self.site_name is None and not shutil.which(Path(folder, command) if "/" in command else command):
             raise InvalidInput(f"{command}: no such program here, or it is not executable")
 
     def judge_ranks(self, watch: Watch) -> tuple[list[ProgramRank], list[Check]]:
@@ -144,7 +125,7 @@ class LaunchRun(Repeated):
     def record(self, complete: bool, facts: Facts) -> LaunchRecord:
         repeats = [LaunchRepeat(**judged) for judged in self.judged]
         if not complete and (folders := sorted(self.folder.glob("repeat-*"))) and len(folders) > len(repeats):
-            watch = Watch(self.plan, folder_of(self.folder, len(repeats) + 1))
+            watch = self.watch(len(repeats) + 1)
             watch.poll()
             times = {"started": facts["started"], "ended": facts["ended"]}
             repeats.append(LaunchRepeat(number=len(repeats) + 1, ranks=self._ranks(watch), checks=[], **times))
@@ -161,7 +142,7 @@ class LaunchRun(Repeated):
             if "started" not in events:
                 continue
             ended = events.get("ended", {})
-            number, unread = launch.printed(program, watch.repeat_dir / "logs" / f"{process.name}.log")
+            number, unread = launch.printed(program, followed.log)
             ranks.append(
                 ProgramRank(
                     rank=process.rank,
@@ -219,17 +200,17 @@ class TrainingRun(Run):
     def record(self, complete: bool, facts: Facts) -> TrainingRecord:
         from harness.worker.inputs import index
 
-        own, before = self._own_epochs(), epochs_before(self.folder)
-        checkpoint = training_of(self.spec).resume
+        before, since = epochs_before(self.folder), self._own_epochs()
+        epochs, checkpoint = [*before, *since], training_of(self.spec).resume
         resumed = Resumed(checkpoint=checkpoint, epochs=len(before)) if checkpoint else None
         ended = self.judged[0] if self.judged else {"ranks": [], "checks": []}
-        figures = derive(self.spec, [*before, *own], resumed, ended["ranks"]) if complete else Figures()
+        figures = derive(self.spec, epochs, resumed, ended["ranks"]) if complete else Figures()
         return TrainingRecord(
             schema="harness.training/1",
             training_images=len(index.read(self.folder / "images.index")),
             validation_images=len(index.read(self.folder / "validation.index")),
-            expected_updates=self._expected_updates(sum(epoch.steps for epoch in own)),
-            epochs=[*before, *own],
+            expected_updates=self._expected_updates(sum(epoch.steps for epoch in since)),
+            epochs=epochs,
             resumed=resumed,
             checkpoints=[str(path.relative_to(self.folder)) for path in checkpoints(self.folder)],
             **{name: ended[name] for name in ("ranks", "checks", "job", "restart", "nodes") if name in ended},
@@ -241,7 +222,7 @@ class TrainingRun(Run):
         return f"go on with the same command and --resume {self.folder}" if checkpoints(self.folder) else ""
 
     def _own_epochs(self) -> list[Epoch]:
-        watch = Watch(self.plan, self.folder / "repeat-1")
+        watch = self.watch(1)
         watch.poll()
         return _epochs(watch)
 
@@ -316,10 +297,8 @@ def validation_images(spec: RunSpec, training: index.Index) -> index.Index:
     except OSError as error:
         raise InvalidInput(f"--validation {path}: {error.strerror}") from None
     if type(images) is not type(training):
-        raise InvalidInput(
-            f"--validation {path}: training and validation images must both be in folders, whose names are those of the "
-            "classes, or both in TFRecord shards"
-        )
+        right = "must both be in folders, whose names are those of the classes, or both in TFRecord shards"
+        raise InvalidInput(f"--validation {path}: training and validation images {right}")
     return images
 
 
@@ -333,12 +312,12 @@ def find_checkpoint(path: Path) -> Path:
         if not path.exists():
             raise InvalidInput(f"--resume {path}: no such file or folder")
         return path.absolute()
-    # What a requeued job has left is below set-aside/.
-    if not (there := checkpoints(path) or checkpoints(path, "set-aside/*/")):
+    # The files of a requeued job are below set-aside/.
+    if not (files := checkpoints(path) or checkpoints(path, "set-aside/*/")):
         begun = "there is no checkpoint in it; its first epoch has not ended"
         other = "is no run directory of a training; name one, or a file of its checkpoints"
         raise InvalidInput(f"--resume {path}: {begun if (path / SPEC).exists() else other}")
-    return there[-1].absolute()
+    return files[-1].absolute()
 
 
 def earlier(spec: RunSpec) -> list[Epoch]:
@@ -354,9 +333,8 @@ def earlier(spec: RunSpec) -> list[Epoch]:
     except (checkpoint.BadCheckpoint, ValidationError) as error:
         raise InvalidInput(f"--resume: {error}") from None
     if len(epochs) >= training.epochs:
-        raise InvalidInput(
-            f"--resume {training.resume}: {len(epochs)} epochs are done, of --epochs {training.epochs}; give more"
-        )
-    if done := next((epoch for epoch in epochs if meets(training.until, epoch)), None):
-        raise InvalidInput(f"--resume {training.resume}: --until was reached in epoch {done.epoch} already")
+        done = f"{len(epochs)} epochs are done, of --epochs {training.epochs}"
+        raise InvalidInput(f"--resume {training.resume}: {done}; give more")
+    if met := next((epoch for epoch in epochs if meets(training.until, epoch)), None):
+        raise InvalidInput(f"--resume {training.resume}: --until was reached in epoch {met.epoch} already")
     return epochs

@@ -1,4 +1,4 @@
-"""What is written down about the jobs of a run and about a study, and the lock of whoever is at work on a study."""
+"""Notes about the jobs of a run and about a study, and the lock of the process that is at work on a study."""
 
 import fcntl
 import os
@@ -19,12 +19,12 @@ PREFLIGHT = "preflight"  # in a run directory: that of the check before the run
 
 
 class Notes(BaseModel):
-    """Base of what is written down, in a file of this name in the folder that it is about."""
+    """Base of notes about a folder, in a file of this name in it."""
 
     file_name: ClassVar[str]
 
     def write(self, folder: Path) -> None:
-        """Write it, whole or not at all. Raises RunFailed when it cannot be written."""
+        """Write the file, whole or not at all. Raises RunFailed when it cannot be written."""
         file = folder / self.file_name
         try:
             write_atomically(file, self.model_dump_json(by_alias=True, indent=1) + "\n")
@@ -33,7 +33,7 @@ class Notes(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """What is noted, None if nothing is. Raises InvalidInput for a file that makes no sense."""
+        """Read the notes, None if there are none. Raises InvalidInput for a file that makes no sense."""
         file = folder / cls.file_name
         try:
             return cls.model_validate_json(file.read_bytes())
@@ -44,20 +44,16 @@ class Notes(BaseModel):
 
 
 class Submission(Notes):
-    """Which jobs measure which repeats of a run: (job id, repeats), in the order of submission.
-
-    ``record`` is what the run's record is called, and ``tag`` is the run's. ``fate`` says that Slurm may have a job of
-    which nobody knows the id.
-    """
+    """The submission of a run."""
 
     file_name = SUBMISSION
 
     site: str
     started: str
-    record: str
+    record: str  # the file name of the run's record
     tag: str
-    jobs: list[tuple[str, list[int]]] = []
-    fate: str = ""
+    jobs: list[tuple[str, list[int]]] = []  # (job id, the repeats that it measures), in the order of submission
+    fate: str = ""  # says that Slurm may have a job of which nobody knows the id
 
 
 def submitted_repeats(folder: Path) -> dict[int, str]:
@@ -67,19 +63,15 @@ def submitted_repeats(folder: Path) -> dict[int, str]:
 
 
 def known_jobs(folder: Path) -> list[str]:
-    """The ids of the jobs of a run: those that were submitted for it, and those that somebody submitted by hand.
-
-    Raises InvalidInput for files that make no sense.
-    """
-    by_hand = [hosts.job for repeat in folder.glob("repeat-*") if (hosts := _hosts(repeat)) and hosts.job]
+    """The ids of a run's jobs, also of those submitted by hand. Raises InvalidInput for files that make no sense."""
+    by_hand = []
+    for repeat_dir in folder.glob("repeat-*"):
+        try:
+            hosts = Hosts.read(repeat_dir)
+        except (OSError, ValueError, TypeError, KeyError):
+            raise InvalidInput(f"{repeat_dir}/hosts.json: cannot be read, or is not what harness writes") from None
+        by_hand += [hosts.job] if hosts and hosts.job else []
     return list(dict.fromkeys([*submitted_repeats(folder).values(), *by_hand]))
-
-
-def _hosts(repeat_dir: Path) -> Hosts | None:
-    try:
-        return Hosts.read(repeat_dir)
-    except (OSError, ValueError, TypeError, KeyError):
-        raise InvalidInput(f"{repeat_dir}/hosts.json: cannot be read, or is not what harness writes") from None
 
 
 class Entry(BaseModel):
@@ -130,7 +122,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def at_work(folder: Path) -> Iterator[None]:
-    """Let others see that this process carries out the run of a run directory. In a study, its own lock says so."""
+    """Let others see that this process carries out the run of a run directory. In a study its lock says so."""
     with ExitStack() as stack:
         if not is_locked(folder.parent / LOCK):
             with suppress(OSError):
@@ -139,7 +131,7 @@ def at_work(folder: Path) -> Iterator[None]:
 
 
 def is_at_work(folder: Path) -> bool:
-    """Whether a process carries out the run of a run directory without a batch system. It need not be on this machine."""
+    """True while a process, not necessarily on this machine, carries out the run of a run directory by itself."""
     return is_locked(folder / SPEC) or is_locked(folder.parent / LOCK)
 
 

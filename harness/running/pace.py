@@ -1,4 +1,4 @@
-"""How fast the repeats of several runs go, and how long those that are left will take. Pure."""
+"""The pace of the repeats of several runs, and the time that the rest will take. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,16 +13,13 @@ from harness.running.study import labels
 
 @dataclass
 class Pace:
-    """The repeats of runs, which their folders stand for: how many are ``wanted`` of each, and what took how many seconds.
+    """The repeats of runs, by the runs' folders."""
 
-    ``names`` tell the runs apart. ``lanes`` repeats go on at once. Nothing more is expected of runs that were ``given_up``.
-    """
-
-    wanted: Mapping[Path, int]
-    names: Mapping[Path, str]
-    lanes: int = 1
-    took_s: dict[Path, list[float]] = field(default_factory=lambda: defaultdict(list))
-    given_up: set[Path] = field(default_factory=set)
+    wanted: Mapping[Path, int]  # the number of repeats of each run
+    names: Mapping[Path, str]  # that tell the runs apart
+    lanes: int = 1  # repeats that go on at once
+    took_s: dict[Path, list[float]] = field(default_factory=lambda: defaultdict(list))  # seconds of each repeat so far
+    given_up: set[Path] = field(default_factory=set)  # runs that no repeat is expected of
 
     @classmethod
     def of(cls, specs: Mapping[Path, RunSpec]) -> Self:
@@ -39,7 +36,7 @@ class Pace:
 
     @property
     def left(self) -> dict[Path, int]:
-        """How many repeats of each run are still to come."""
+        """The number of repeats of each run that are still to come."""
         return {
             folder: wanted - len(self.took_s.get(folder, ()))
             for folder, wanted in self.wanted.items()
@@ -48,10 +45,7 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest takes if repeats go on as they did; one that has none yet as the mean of the others.
-
-        None while no repeat has ended. The time that jobs wait in a queue is not in it.
-        """
+        """Seconds for the rest, without queueing; None while no repeat has ended. New runs take the mean time of others."""
         usual_s = {folder: fmean(took_s) for folder, took_s in self.took_s.items() if took_s}
         if not usual_s:
             return None

@@ -1,4 +1,4 @@
-"""From a wish to a plan: the site, its machines, the interpreter and the seats are each found once, and handed on.
+"""From a request to a plan: the site, its machines, the interpreter and the seats are each found once, and handed on.
 
 Nothing here starts a process of the run or writes a file.
 """
@@ -22,6 +22,7 @@ from harness.core.plan import LAST_PORT, Allocation, Node, complete, hosts_of, l
 from harness.core.program import backend_of
 from harness.core.spec import SYNTHETIC, RunSpec, variant_of
 from harness.core.text import plural
+from harness.core.written import understood
 from harness.environments import mpi, pythons
 from harness.errors import InvalidInput
 from harness.files import at_home
@@ -42,9 +43,9 @@ GENERIC = "generic-slurm"  # the profile of a cluster that has none
 
 
 def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | None, str]:
-    """The site where something is to run, and what says so: "" for what is in front of the user's eyes.
+    """The site where something is to run, and the reason for it: "" for a site that the user sees anyway.
 
-    That is what was ``typed``, or the study's, $HARNESS_SITE, the config's; else this host's own; else this machine, None.
+    It is that which was ``typed``, the study's, $HARNESS_SITE, the config's, this host's, or else this machine, None.
     Inside a job of Slurm's everything runs there unless another site was typed. Raises InvalidInput.
     """
     if typed or studys:
@@ -56,8 +57,8 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
     if named := config.read().site:
         return named, str(config.path())
     host = socket.gethostname()
-    if own := sites.of_host(host):
-        return own, f"its hostnames match this host, {host}"
+    if matching := sites.of_host(host):
+        return matching, f"its hostnames match this host, {host}"
     if slurm.answers():
         return GENERIC, f"a Slurm answers, and no profile's hostnames match this host, {host}"
     return None, ""
@@ -65,15 +66,9 @@ def chosen_site(typed: str | None, studys: str | None = None) -> tuple[str | Non
 
 @dataclass(frozen=True)
 class Place:
-    """Where to run, as a person says it: all of it may be left out, and then it is this machine.
+    """The place of a run, this machine without any field. Raises InvalidInput for fields that make no sense together."""
 
-    A ``site`` is a name or the site itself. ``environment`` is a Python environment to use instead of the built one,
-    ``variables`` are set in every process. Records keep the ``tag``, by which they can be selected. A dry run touches no
-    machine of the site. With ``force`` this machine is used even if it seems too small.
-    Raises InvalidInput for what makes no sense together.
-    """
-
-    site: str | Site | None = None
+    site: str | Site | None = None  # a name, or the site itself
     environ: str | None = None
     account: str | None = None
     job_options: tuple[str, ...] = ()
@@ -82,24 +77,20 @@ class Place:
     hosts: Path | None = None
     output: Path | None = None
     port: int | None = None
-    environment: Path | None = None
+    environment: Path | None = None  # a Python environment to use instead of the built one
     container: str | None = None
     mounts: tuple[str, ...] = ()
     container_options: tuple[str, ...] = ()
-    tag: str | None = None
-    dry_run: bool = False
-    force: bool = False
-    variables: Mapping[str, str] = field(default_factory=dict)
+    tag: str | None = None  # kept by records, which can be selected by it
+    dry_run: bool = False  # touches no machine of the site
+    force: bool = False  # uses this machine even if it seems too small
+    variables: Mapping[str, str] = field(default_factory=dict)  # of every process
 
     def __post_init__(self) -> None:
-        given = {
-            "-J": self.job_options,
-            "--account": self.account,
-            "--time-limit": self.time_limit,
-            "--jobs": self.jobs,
-        }
-        if not self.queued and any(given.values()):
-            raise self.no_batch_system(next(option for option, value in given.items() if value))
+        if not self.queued:
+            of_jobs = {"-J": self.job_options, "--account": self.account, "--time-limit": self.time_limit}
+            if typed := [option for option, value in (of_jobs | {"--jobs": self.jobs}).items() if value]:
+                raise self.no_batch_system(typed[0])
         if self.tag is not None and not re.fullmatch(r"[\w.+-]{1,200}", self.tag):
             raise InvalidInput(f"--tag {self.tag!r}: must be letters, digits, '_', '.', '+' and '-', 200 at most")
         if self.jobs is not None and not (isinstance(self.jobs, int) and self.jobs >= 1):
@@ -109,15 +100,13 @@ class Place:
         if self.environ and self.site is None:
             raise InvalidInput(f"--environ {self.environ}: environments belong to a site; give --site")
         if self.hosts and (self.profile is None or self.profile.scheduler not in WITH_HOSTS):
-            raise InvalidInput(
-                f"--hosts {self.hosts}: a host file is for sites that are reached with ssh, such as --site ec2"
-            )
+            right = "a host file is for sites that are reached with ssh, such as --site ec2"
+            raise InvalidInput(f"--hosts {self.hosts}: {right}")
         output = str((self.output or DEFAULT_OUTPUT).absolute())
         if output.encode(errors="replace").decode() != output:
-            raise InvalidInput(
-                f"--output {output!r}: its path is no text in this locale; set LC_ALL=C.UTF-8, or rename it"
-            )
-        _ = self.options  # a study makes its folder before it plans a run: what cannot be understood is refused now
+            problem = "its path is no text in this locale"
+            raise InvalidInput(f"--output {output!r}: {problem}; set LC_ALL=C.UTF-8, or rename it")
+        _ = self.options  # a study makes its folder before it plans a run: options that make no sense are refused now
 
     @cached_property
     def profile(self) -> Site | None:
@@ -136,25 +125,22 @@ class Place:
         if self.container is not None:
             container = containers.parse(self.container, usual)
         elif of_site:
-            name = of_site.platform or usual
-            container = of_site if name is None else of_site.model_copy(update={"platform": name})
+            container = of_site.model_copy(update={"platform": of_site.platform or usual})
+        elif self.mounts or self.container_options:
+            raise InvalidInput("--mount and --container-option are for an image: give --container TYPE:IMAGE")
         else:
-            if self.mounts or self.container_options:
-                raise InvalidInput("--mount and --container-option are for an image: give --container TYPE:IMAGE")
             return None
         if container.platform is None:
             raise InvalidInput(f"the environment {site and site.environ} has an image and no platform to run it with")
-        own = containers.platform(container.platform)
-        if own.srun and not self.queued:
-            raise InvalidInput(
-                f"--container {own.type}: it is a plugin of Slurm's srun; give --site of a cluster that has it"
-            )
-        if own.local and self.queued:
-            raise InvalidInput(
-                f"--container {own.type}: a batch system cannot see what it starts; it is for this machine"
-            )
-        if site and site.scheduler in WITH_HOSTS:
-            raise InvalidInput(f"--container {own.type}: machines that are reached with ssh run no images")
+        platform, problem = containers.platform(container.platform), ""
+        if platform.srun and not self.queued:
+            problem = "it is a plugin of Slurm's srun; give --site of a cluster that has it"
+        elif platform.local and self.queued:
+            problem = "a batch system cannot see what it starts; it is for this machine"
+        elif site and site.scheduler in WITH_HOSTS:
+            problem = "machines that are reached with ssh run no images"
+        if problem:
+            raise InvalidInput(f"--container {platform.type}: {problem}")
         more = {"mounts": (*container.mounts, *self.mounts), "options": (*container.options, *self.container_options)}
         return container.model_copy(update=more)
 
@@ -165,11 +151,8 @@ class Place:
 
     @cached_property
     def options(self) -> JobOptions:
-        options = (*self.job_options, *((f"account={self.account}",) if self.account else ()))
-        try:
-            limit_s = duration_s(self.time_limit) if self.time_limit is not None else None
-        except ValueError as error:
-            raise InvalidInput(f"--time-limit {self.time_limit}: {error}") from None
+        options, limit = (*self.job_options, *([f"account={self.account}"] if self.account else [])), self.time_limit
+        limit_s = None if limit is None else understood(f"--time-limit {limit}", limit, duration_s)
         return JobOptions(tuple(map(scheduler_option, options)), limit_s, self.jobs or 1)
 
     def no_batch_system(self, option: str) -> InvalidInput:
@@ -185,16 +168,16 @@ class Place:
             if self.dry_run:
                 return DEFAULT_OUTPUT
             raise
-        # A dry run makes no folder, and shall not show what could not be made.
-        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-        if not there.is_dir():
-            raise InvalidInput(f"--output {folder}: {there}: Not a directory")
+        # A dry run makes no folder, and shall not show one that could not be made.
+        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+        if not existing.is_dir():
+            raise InvalidInput(f"--output {folder}: {existing}: Not a directory")
         return folder
 
-    def device(self, wanted: str | None) -> str:
-        """ "cpu" or "cuda": what frameworks run on there if this is ``wanted``, which may be left open."""
-        if wanted not in (None, "auto"):
-            return variant_of(wanted)
+    def device(self, device: str | None) -> str:
+        """ "cpu" or "cuda": the kind of device that frameworks use there for ``device``, which may be left open."""
+        if device not in (None, "auto"):
+            return variant_of(device)
         return "cuda" if (self.elsewhere.gpus_per_node if self.elsewhere else local.local_gpus()) else "cpu"
 
     @cached_property
@@ -204,16 +187,14 @@ class Place:
             return ()
         path = self.hosts or self.profile.hosts
         if path is None:
-            raise InvalidInput(
-                f"--site {self.profile.name}: which machines? give --hosts FILE with one per line, "
-                "or extras.hosts in the profile"
-            )
+            ways = "give --hosts FILE with one per line, or extras.hosts in the profile"
+            raise InvalidInput(f"--site {self.profile.name}: which machines? {ways}")
         return ssh.machines(path)
 
     def prepare(self, spec: RunSpec, folder: Path | None = None, name: str | None = None) -> Run:
-        """Plan a run there, with a run directory in ``folder``. Touches nothing but ports, and over ssh one machine.
+        """Plan a run there, in ``folder``; it needs no environment. Touches only ports, and over ssh one machine.
 
-        It needs no environment. Raises InvalidInput for anything about the request that cannot work.
+        Raises InvalidInput for anything about the request that cannot work.
         """
         chosen = backend_of(spec)
         spec = with_options(spec, chosen)
@@ -231,11 +212,10 @@ class Place:
         if full.mpi and not container:
             allocation = _with_library(full.mpi, allocation, site)
         assert full.framework
-        wanted = chosen.environment(full.framework, chosen.variant(full))
+        built = chosen.environment(full.framework, chosen.variant(full))
         # A program brings its own Python, if it needs one; what starts it runs on any.
-        provided = (
-            self.environment or (site.python if site else None) or (Path(sys.executable) if spec.program else None)
-        )
+        of_program = Path(sys.executable) if spec.program else None
+        provided = self.environment or (site and site.python) or of_program
         if not provided and full.device == "cuda" and full.transport in chosen.brought:
             raise InvalidInput(
                 f"--transport {full.transport}: {chosen.name} as harness builds it sends what is on GPUs by "
@@ -246,7 +226,7 @@ class Place:
                 provided = self.environment or Path((site and site.environ_extras.python) or "python3")
                 python = provided
             else:
-                python = pythons.at(provided, wanted) if provided else environments.python(wanted)
+                python = pythons.at(provided, built) if provided else environments.python(built)
         except OSError as error:
             raise InvalidInput(f"--env {provided}: {error.strerror}") from None
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -261,70 +241,51 @@ class Place:
             inside = containers.within(container, folders, run_dir, full.device == "cuda", names)
             plan = replace(plan, container=inside)
             site = site and site.with_platform(inside["platform"])
-        ours = None if provided else wanted
-        named = site.name if site else None
-        return kind_of(full)(full, chosen, plan, run_dir, site, named, ours, tag=self.tag or "")
+        environment, site_name = None if provided else built, site.name if site else None
+        return kind_of(full)(full, chosen, plan, run_dir, site, site_name, environment, tag=self.tag or "")
 
     def with_preflight(self, run: Run) -> Run:
-        """``run`` with a check of its nodes before it, whose environment is there if there is one that is.
-
-        Raises InvalidInput.
-        """
+        """``run`` with a check of its nodes before it, in an environment that exists if possible. Raises InvalidInput."""
         specs = preflight.specs(run.spec, run.backend, run.plan.nodes)
-        for number, spec in enumerate(specs):
+        for spec in specs:
             checking = self.prepare(spec, run.folder, PREFLIGHT)
             try:
                 if not self.dry_run:
                     self.check(checking)
-            except InvalidInput:
-                if number == len(specs) - 1:
-                    raise
-            else:
                 break
+            except InvalidInput:
+                if spec is specs[-1]:
+                    raise
         return replace(run, preflight=checking)
 
     def check(self, run: Run) -> None:
-        """See that this machine, if it is to carry ``run`` out, can hold it, and that what it needs is there.
-
-        Raises InvalidInput; writes nothing.
-        """
-        self._check_room(run)
+        """Check that ``run`` fits this machine, if it is to run here, and has what it needs. Raises InvalidInput."""
+        if refusals := self.refusals([run]):
+            raise InvalidInput(refusals[0])
         run.check()
 
     def exposed(self, runs: Sequence[Run]) -> str:
-        """A line about people who can reach the servers of ``runs`` on a cluster, "" if nobody else can."""
+        """A warning about people who can reach the servers of ``runs`` on a cluster, "" if nobody else can."""
         names = sorted({run.spec.backend for run in runs if apart.is_open(run.spec.backend)})
         if not names or not self.elsewhere:
             return ""
-        return (
-            f"the servers of {', '.join(names)} let in whoever can connect to the run's nodes, who could read and write "
-            "your files while it lasts (docs/safety.md)"
-        )
+        danger = "who could read and write your files while it lasts (docs/safety.md)"
+        return f"the servers of {', '.join(names)} let in whoever can connect to the run's nodes, {danger}"
 
     def check_all(
         self, runs: Sequence[Run], about: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext()
     ) -> None:
-        """``check`` each of ``runs``, within what is ``about`` it. Raises InvalidInput for the first that cannot be;
-        environments are named together.
-        """
+        """``check`` each run in its context ``about``. Raises InvalidInput for the first, naming environments together."""
         environments.require_all({run.environment for run in runs if run.environment})
         for run in runs:
             with about(run):
                 self.check(run)
 
     def refusals(self, runs: Sequence[Run]) -> list[str]:
-        """Why this machine, if it is to carry them out, cannot hold some of ``runs``: a reason for each of these."""
-        reasons = []
-        for run in runs:
-            try:
-                self._check_room(run)
-            except InvalidInput as error:
-                reasons.append(str(error))
-        return reasons
-
-    def _check_room(self, run: Run) -> None:
-        if self.elsewhere is None and not self.force:
-            local.check_room(run.plan, run.spec)
+        """The reasons why this machine, if it is to carry ``runs`` out, cannot hold some of them: one for each of these."""
+        if self.elsewhere or self.force:
+            return []
+        return list(filter(None, (local.shortage(run.plan, run.spec) for run in runs)))
 
     def _site_for(self, spec: RunSpec) -> Site | None:
         """The site with its cores, in the environment that was chosen or its first one for the backend."""
@@ -332,9 +293,8 @@ class Place:
         if site is None:
             return None
         if isinstance(self.site, str) and not self.environ and site.environ:
-            suited = sites.find(self.site, None, spec.backend)
             known = {"cores_per_node": site.cores_per_node, "time_limit_s": site.time_limit_s}
-            site = suited.model_copy(update=known)
+            site = sites.find(self.site, None, spec.backend).model_copy(update=known)
         if self.machines and len(self.machines) < spec.nodes:  # before they are asked for anything
             raise self._too_few(site, spec.nodes)
         if site.scheduler == "ssh" and site.cores_per_node is None and spec.threads is None and not self.dry_run:
@@ -346,15 +306,14 @@ class Place:
         return InvalidInput(f"--hosts {self.hosts or site.hosts} lists {machines}, the run needs {nodes}")
 
     def _allocation(self, site: Site, spec: RunSpec, nodes: int, processes: int) -> Allocation:
-        """Machines of the host file, or nodes of a batch system, which have their names once the job runs."""
+        """The machines of the host file, or nodes of a batch system, which have their names once the job runs."""
         cores, hosts = site.cores_per_node, self.machines
         if site.queued:
             describe.check_partition([*site.access, *self.options.options])
         if cores is None and spec.threads is None:
-            raise InvalidInput(
-                f"--site {site.name}: how many cores has a node? set processor.num_cpus in its profile, or give --threads"
-            )
-        # A profile that says how to ask for GPUs, but not how many there are, gets as many as are wanted.
+            ways = "set processor.num_cpus in its profile, or give --threads"
+            raise InvalidInput(f"--site {site.name}: how many cores has a node? {ways}")
+        # A profile that says how to ask for GPUs, but not how many there are, gets the number of --devices-per-node.
         asks_for_gpus = spec.device == "cuda" and site.gpu_options(0)
         gpus = tuple(map(str, range(site.gpus_per_node or (spec.devices_per_node if asks_for_gpus else 0))))
         named = hosts[:nodes] if hosts else tuple(Node(f"node{i}", f"node{i}") for i in range(nodes))
@@ -371,19 +330,19 @@ class Place:
 def place_of_runs(
     typed: str | None, studys: str | None = None, tell: Callable[[str], None] = lambda line: None, /, **given: Any
 ) -> Place:
-    """The place of what is to run now, at the ``chosen_site``; ``given`` are other fields of ``Place``.
+    """The place of a run that starts now, at the ``chosen_site``; ``given`` are other fields of ``Place``.
 
-    ``tell`` gets a line about a site that was not typed. Where the account or the folder is left out, the user's config has
-    them. Raises InvalidInput, also on a login node within an allocation.
+    ``tell`` gets a line about a site that was not typed. An account or a folder that is left out is the config's.
+    Raises InvalidInput, also on a login node within an allocation.
     """
-    name, why = chosen_site(typed, studys)
+    name, reason = chosen_site(typed, studys)
     if name is None and "SLURM_JOB_ID" in os.environ and "SLURMD_NODENAME" not in os.environ:
         raise InvalidInput(
             f"this host, {socket.gethostname()}, is no node of the job {os.environ['SLURM_JOB_ID']}: start harness on one "
             "(srun --pty bash), or give --site NAME for a job of its own, or --site local to measure this host"
         )
-    if name and why and (site := sites.find(name)).scheduler != "local":
-        tell(f"harness: runs at {site.name}: {why} (--site local is this machine)")
+    if name and reason and (site := sites.find(name)).scheduler != "local":
+        tell(f"harness: runs at {site.name}: {reason} (--site local is this machine)")
         options = [*map(scheduler_option, given.get("job_options", ()))]
         if site.file.stem == GENERIC and (more := describe.unused(options)):
             tell(f"harness: {more}")
@@ -397,11 +356,9 @@ def place_of_runs(
 
 
 def _with_library(library: str, allocation: Allocation, site: Site | None) -> Allocation:
-    """``allocation`` with what makes processes load an MPI ``library``. Raises InvalidInput if they cannot be started."""
+    """``allocation`` with the variables of an MPI ``library``. Raises InvalidInput if its processes cannot be started."""
     if library == "openmpi" and not (site and site.queued and site.extras.mpi.startswith("pmix")):
-        profile = f"; the profile of {site.name} has '{site.extras.mpi}'" if site and site.queued else ""
-        raise InvalidInput(
-            "--mpi openmpi: its ranks meet through PMIx, which Slurm serves: give a --site with extras.mpi = 'pmix'"
-            f"{profile}"
-        )
+        remedy = "give a --site with extras.mpi = 'pmix'"
+        remedy += f"; the profile of {site.name} has '{site.extras.mpi}'" if site and site.queued else ""
+        raise InvalidInput(f"--mpi openmpi: its ranks meet through PMIx, which Slurm serves: {remedy}")
     return replace(allocation, mpi_env={**allocation.mpi_env, **mpi.variables(library)})

@@ -17,7 +17,7 @@ from harness.running.run import Run
 from harness.running.sides import Comparison
 from harness.worker.agent.seating import SPEC
 
-NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields that say nothing of a repeat's rate
+NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters")  # fields without influence on a repeat's rate
 
 
 def by_size(record: AnyRecord) -> dict[int, Result]:
@@ -26,25 +26,22 @@ def by_size(record: AnyRecord) -> dict[int, Result]:
 
 
 def noises(samples: Sequence[Mapping[int, Result]], of: Sequence[int]) -> dict[int, Noise]:
-    """The noise of these sizes from the rates of several runs; none where that of one of them is not known."""
-    several = {size: [sample[size].values for sample in samples if size in sample] for size in of}
-    noise_of = {size: noise for size, values in several.items() if (noise := Noise.of(values))}
+    """The noise of these sizes from the rates of several runs; none if that of one of them is not known."""
+    rates = {size: [sample[size].values for sample in samples if size in sample] for size in of}
+    noise_of = {size: noise for size, values in rates.items() if (noise := Noise.of(values))}
     return noise_of if len(noise_of) == len(of) else {}
 
 
 def earlier(runs: Sequence[Run], folder: Path) -> list[dict[int, Result]]:
-    """Results of the runs at or below ``folder`` that have measured what one of ``runs`` is to measure, on this system."""
+    """Results of the runs at or below ``folder`` with the measurement of one of ``runs``, on this system."""
     first, alike = runs[0], [_measured(run.spec) for run in runs]
     results: list[dict[int, Result]] = []
-    if not folder.is_dir():
-        return results
-    for path in map(Path, search(folder, [first.RECORD.file_name])):
-        with suppress(OSError, ValueError, InvalidInput):  # what cannot be read says nothing
+    for path in map(Path, search(folder, [first.RECORD.file_name]) if folder.is_dir() else []):
+        with suppress(OSError, ValueError, InvalidInput):  # records that cannot be read are left out
             if _measured(RunSpec.model_validate_json(path.with_name(SPEC).read_bytes())) in alike:
                 record = first.RECORD.read(path)
-                if record.site == first.site_name and (
-                    record.site or record.machine.get("host") == socket.gethostname()
-                ):
+                here = record.site or record.machine.get("host") == socket.gethostname()
+                if here and record.site == first.site_name:
                     results.append(by_size(record))
     return results
 
@@ -58,7 +55,8 @@ def _measured(spec: RunSpec) -> dict[str, object]:
 
 
 def judged(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord]) -> dict[int, PairedVerdict]:
-    """What the records of A and B say, by size. Raises RunFailed for a side that has no number."""
+    """The verdicts on the records of A and B, by size. Raises RunFailed for a side that has no number."""
     Outcome([*runs], [*records]).check()
-    a, b = ({size: Sample.of(its.values, its.jobs) for size, its in by_size(record).items()} for record in records)
+    samples = [{size: Sample.of(rate.values, rate.jobs) for size, rate in by_size(each).items()} for each in records]
+    a, b = samples
     return {size: judge(a[size], b[size], comparison.difference, len(a)) for size in a}

@@ -1,4 +1,4 @@
-"""Carrying out what is wanted: the one way from specs, and a place, to records, here or through the jobs of a batch system.
+"""Carrying out requests: the one way from specs, and a place, to records, here or through the jobs of a batch system.
 
 From Python: ``carry_out([RunSpec.validated(backend="pytorch", nodes=2)], Place(site="daint", account="s123"))``.
 ``submission.json`` in each run directory says which jobs measure which repeats.
@@ -35,18 +35,13 @@ Element = TypeVar("Element")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has become of a request: its runs as they were planned, and their records in the same order.
+    """The result of a request."""
 
-    There are no records after a dry run, or when nobody has waited for the jobs. ``scripts`` are those of a dry run, and
-    ``refusals`` why this machine would not take what it shows. ``jobs`` are those that were written and submitted: (script,
-    job id), the id "" if it was not submitted.
-    """
-
-    runs: list[Run]
-    records: list[AnyRecord] = field(default_factory=list)
-    scripts: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    jobs: list[tuple[Path, str]] = field(default_factory=list)
+    runs: list[Run]  # as they were planned
+    records: list[AnyRecord] = field(default_factory=list)  # none in a dry run, or if jobs were not waited for
+    scripts: list[str] = field(default_factory=list)  # of jobs, in a dry run
+    refusals: list[str] = field(default_factory=list)  # reasons why this machine would not take the runs of a dry run
+    jobs: list[tuple[Path, str]] = field(default_factory=list)  # (script, job id), the id "" if it was not submitted
 
     def check(self) -> None:
         """Raise RunFailed for the first run that has no number."""
@@ -56,16 +51,14 @@ class Outcome:
 
 
 def carry_out(
-    wanted: Sequence[RunSpec | Run],
+    requests: Sequence[RunSpec | Run],
     place: Place,
     listener: Listener | None = None,
     wait: bool = True,
     submitting: bool = True,
     preflight: bool = False,
 ) -> Outcome:
-    """Measure or train here, or have it done by a batch system; after a dry run say what would be done.
-
-    What is ``wanted`` are specs, or runs that are planned already.
+    """Carry out specs, or runs that are planned already, here or through a batch system; or plan them, on a dry run.
 
     With ``preflight`` the nodes of the first run and their links are checked before, and its record says what is slow.
 
@@ -74,7 +67,7 @@ def carry_out(
     Interrupted, which says how to go on, when the user has interrupted it.
     """
     listener = listener or Listener()
-    runs = [each if isinstance(each, Run) else place.prepare(each) for each in wanted]
+    runs = [request if isinstance(request, Run) else place.prepare(request) for request in requests]
     if preflight:
         runs[0] = place.with_preflight(runs[0])
     if place.dry_run:
@@ -93,15 +86,15 @@ def carry_out(
 
 
 def failed(record: AnyRecord, run: Run) -> RunFailed:
-    """The error for a run that does not have what was wanted."""
+    """The error for a run that has failed, or has not reached its target."""
     number, way = ("", "") if record.status == "completed" else ("no number; ", run.continuation())
-    lines = [f"{record.spec.backend}: {record.problem}", f"{number}logs and record: {run.folder}", *filter(None, [way])]
-    return RunFailed("\n".join(lines))
+    lines = [f"{record.spec.backend}: {record.problem}", f"{number}logs and record: {run.folder}", way]
+    return RunFailed("\n".join(filter(None, lines)))
 
 
-def in_turn(those: Sequence[Element], number: int) -> Sequence[Element]:
+def in_turn(elements: Sequence[Element], number: int) -> Sequence[Element]:
     """The order of round ``number``, from 1 on: there and back (A B, B A, A B, …), so that a drift hits all alike."""
-    return those if number % 2 else those[::-1]
+    return elements if number % 2 else elements[::-1]
 
 
 def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[AnyRecord]:
@@ -147,16 +140,16 @@ def execute(runs: Sequence[Run], listener: Listener, advice: str = "") -> list[A
             raise
         begun = [run.folder for run in runs if run.started]
         kept = f"logs and {'record' if len(begun) == 1 else 'records'}: {os.path.commonpath(begun)}" if begun else ""
-        ways = [advice, *(run.continuation() for run in runs)]
-        lines = [f"{str(error) or 'interrupted'}; no process is left running", *filter(None, [kept, *ways])]
-        raise Interrupted("\n".join(lines)) from None
+        first_line = f"{str(error) or 'interrupted'}; no process is left running"
+        lines = [first_line, kept, advice, *(run.continuation() for run in runs)]
+        raise Interrupted("\n".join(filter(None, lines))) from None
     finally:
         working.close()
     return [records[run.folder] for run in runs]
 
 
 def _check_before(run: Run, checking: Run, listener: Listener) -> None:
-    """Check the nodes of a run. That the check fails is said in the run's record, and keeps nobody from the run."""
+    """Check the nodes of a run. A check that fails is noted in the run's record, and does not stop the run."""
     checking.begin()
     try:
         checking.repeat(1, partial(listener.progress, checking, 1))
@@ -164,17 +157,16 @@ def _check_before(run: Run, checking: Run, listener: Listener) -> None:
         checking.finish(error)
     else:
         checking.finish()
-    found = outcome(run.folder)
-    assert found
-    listener.checked(run, found)
+    result = outcome(run.folder)
+    assert result
+    listener.checked(run, result)
 
 
 def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = None) -> list[tuple[BatchJob, str]]:
-    """The jobs that measure what no job was submitted for yet, in the order of submission, with their scripts.
+    """The jobs of the repeats that no job was submitted for yet, in the order of submission, with their scripts.
 
     A job has a repeat, a run, or all runs of a size, which then share its nodes: by default, all that are compared. Repeats
-    of several runs are interleaved; checks of nodes come before all of them. Raises InvalidInput when a folder has a name
-    that Slurm cannot take.
+    of several runs are interleaved; checks of nodes come first. Raises InvalidInput for a folder's name that Slurm refuses.
     """
     sharing = sharing or ("run" if len(runs) == 1 else "nodes")
     groups: dict[object, list[Run]] = defaultdict(list)
@@ -185,9 +177,8 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     for group in groups.values():
         rounds = [in_turn(steps, number) for number, steps in enumerate(zip_longest(*map(_steps, group)), 1)]
         if options.jobs > max(1, len(rounds)):
-            raise InvalidInput(
-                f"--jobs {options.jobs}: there are {len(rounds)} repeats; give --repeats {options.jobs} or more"
-            )
+            problem = f"there are {len(rounds)} repeats"
+            raise InvalidInput(f"--jobs {options.jobs}: {problem}; give --repeats {options.jobs} or more")
         parts: list[list[JobStep]] = [[] for _ in range(options.jobs)]
         for number, steps in enumerate(rounds):
             parts[number * options.jobs // len(rounds)] += filter(None, steps)
@@ -198,10 +189,9 @@ def jobs_of(runs: Sequence[Run], options: JobOptions, sharing: Sharing | None = 
     jobs = []
     for group, steps in shares:
         first, spec, nodes = group[0], group[0].spec, group[0].plan.nodes
-        checks = tuple(step for run in group if run.preflight for step in _steps(run.preflight))
         part = f"-{steps[0].repeat}" if options.jobs > 1 and steps else ""
-        if part and steps[0].repeat > 1:
-            checks = ()
+        checked = [] if part and steps[0].repeat > 1 else [run.preflight for run in group if run.preflight]
+        checks = [step for checking in checked for step in _steps(checking)]
         tag = first.folder.name.rpartition("-")[2]
         if len(group) > 1:
             title = f"{len(group)} runs compared on the same {nodes} nodes, repeats interleaved"
@@ -241,8 +231,7 @@ def _steps(run: Run) -> tuple[JobStep, ...]:
 def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool = True) -> tuple[Path, str]:
     """Write a job's script, submit it, and note the job's id in the run directories that it measures.
 
-    Returns the script and the id, "" if not submitted. Raises RunFailed when the script cannot be written, or as
-    ``slurm.submit`` does.
+    Returns the script and the id, "" if not submitted. Raises RunFailed when it cannot write, or as ``slurm.submit`` does.
     """
     repeat = job.part or (f"-{job.steps[0].repeat}" if len(job.steps) == 1 else "")
     try:
@@ -259,11 +248,11 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
         number = slurm.submit(path, lane)
     except slurm.FateUnknown as error:
         for folder in repeats:
-            _noted(folder, fate=str(error))
+            _note(folder, fate=str(error))
         raise
     try:
-        for folder, own in repeats.items():
-            _noted(folder, (number, own))
+        for folder, numbers in repeats.items():
+            _note(folder, (number, numbers))
     except BaseException:  # nobody would find a job that is noted nowhere
         with suppress(SlurmSilent):
             slurm.cancel([number])
@@ -271,7 +260,7 @@ def submit(job: BatchJob, text: str, lane: str | None = None, submitting: bool =
     return path, number
 
 
-def _noted(folder: Path, *jobs: tuple[str, list[int]], fate: str = "") -> None:
+def _note(folder: Path, *jobs: tuple[str, list[int]], fate: str = "") -> None:
     submission = Submission.read(folder)
     assert submission
     submission.jobs, submission.fate = [*submission.jobs, *jobs], fate

@@ -38,65 +38,59 @@ Facts = dict[str, Any]  # the fields that records of every kind have
 
 @dataclass
 class Run(ABC):
-    """A completed spec with its plan, to be carried out: ``begin``, then ``repeat`` for each repeat, then ``finish``.
-
-    What the kinds of work do in ways of their own is abstract here. ``site`` is None on this machine and for a run that is
-    read from its folder, which says its ``site_name``. ``environment`` is None for one that the user provides, which is not
-    ours to judge. ``inputs`` are what its kind needs; ``judged`` has the fields of a
-    record's ``Repeat`` for each repeat so far.
-    """
+    """A completed spec with its plan: ``begin``, ``repeat`` each repeat, and ``finish``. Kinds of work are subclasses."""
 
     RECORD: ClassVar[type[AnyRecord]]  # the model of its record
-    UNIT: ClassVar[str]  # what its progress is counted in
+    UNIT: ClassVar[str] = "repeats"  # that its progress is counted in
 
     spec: RunSpec
     backend: Backend
     plan: LaunchPlan
     folder: Path
-    site: Site | None = None
+    site: Site | None = None  # None on this machine, and for a run that is read from its folder
     site_name: str | None = None
-    environment: environments.EnvironmentSpec | None = None
+    environment: environments.EnvironmentSpec | None = None  # None for one that the user provides, which is not checked
     started: str = ""
-    session: str = ""  # what the job of its repeats is called where runs take turns without a batch system
+    session: str = ""  # the name of the job of its repeats where runs take turns without a batch system
     tag: str = ""
-    inputs: Any = None
+    inputs: Any = None  # what its kind needs
     preflight: Run | None = None  # checks the nodes before
-    judged: list[dict[str, Any]] = field(default_factory=list)
+    judged: list[dict[str, Any]] = field(default_factory=list)  # the fields of a record's ``Repeat`` for each so far
     last: Watch | None = None  # of the last repeat that was judged
 
-    @abstractmethod
     def planned(self) -> int:
-        """How many of its units there are to be, at most."""
+        """The number of its units, at most."""
+        return self.spec.repeats
 
-    @abstractmethod
     def done(self) -> int:
-        """How many of them have ended, as the run directory tells."""
+        """The number of its units that have ended, as the run directory tells."""
+        if self.submitted:
+            return len(list(self.folder.glob("repeat-*/ended.json")))
+        # One after another, and the last has not ended.
+        return max(len(list(self.folder.glob("repeat-*"))) - 1, 0)
 
     @abstractmethod
     def judge_ranks(self, watch: Watch) -> tuple[Sequence[object], list[Check]]:
-        """What the workers of a repeat have reported, and what there is to say against it.
-
-        Raises RunFailed for a report that is missing.
-        """
+        """The reports of the workers of a repeat, and the checks of them. Raises RunFailed for a report that is missing."""
 
     @abstractmethod
     def record(self, complete: bool, facts: Facts) -> AnyRecord:
         """The record of what was judged; with its figures if it is ``complete``. ``facts`` are fields of every record."""
 
     def find_inputs(self) -> object:
-        """What it needs besides the plan, if anything, looked for and checked. Raises InvalidInput; writes nothing."""
+        """Look for the inputs beyond the plan, if it needs any, and check them. Raises InvalidInput; writes nothing."""
         return None
 
     def write_inputs(self) -> None:
-        """Write that into the run directory, for the workers and for ``record``. Raises OSError."""
+        """Write the inputs into the run directory, for the workers and for ``record``. Raises OSError."""
         return
 
     def found(self) -> str:
-        """What the last repeat that was judged has found, in a few words; "" for a kind that tells it in another way."""
+        """The result of the last repeat that was judged, in a few words; "" for a kind that tells it in another way."""
         return ""
 
     def continuation(self) -> str:
-        """How a run that has ended too early can be gone on with, "" if it cannot."""
+        """The way to go on with a run that has ended too early, "" if there is none."""
         return ""
 
     @property
@@ -109,42 +103,38 @@ class Run(ABC):
 
     @property
     def submitted(self) -> bool:
-        """Whether a batch system carries it out; any other run is carried out by the command that began it."""
+        """True if a batch system carries it out; any other run is carried out by the command that began it."""
         return (self.folder / SUBMISSION).exists()
 
     def check(self) -> None:
-        """See that its environment, its MPI library and its data are there. Raises InvalidInput; writes nothing."""
-        if self.plan.container:
-            self._check_packages([*self.plan.container["command"], self.python])
-            self.inputs = self.find_inputs()
-            return
+        """Check that its environment, its MPI library and its data are there. Raises InvalidInput; writes nothing."""
+        container = self.plan.container
         if self.environment:
             environments.require(self.environment)
-        elif not Path(self.python).exists():
+        elif not container and not Path(self.python).exists():
             raise InvalidInput(f"{self.python}: no such Python")
-        if self.spec.mpi in mpi.LIBRARIES:
+        if not container and self.spec.mpi in mpi.LIBRARIES:
             environments.require(mpi.environment(self.spec.mpi))
         if not self.environment:
-            self._check_packages([self.python])
+            self._check_packages()
         self.inputs = self.find_inputs()
 
-    def _check_packages(self, python: Sequence[str]) -> None:
-        """See that a Python that the user or the site provides, or that of an image that opens here, has the framework.
-
-        Raises InvalidInput.
-        """
-        image = self.plan.container and self.plan.container["image"]
+    def _check_packages(self) -> None:
+        """Check that a Python that the user, the site or an image provides has the framework. Raises InvalidInput."""
+        container = self.plan.container or {"command": [], "image": ""}
+        python = [*container["command"], self.python]
         if (self.site and (self.site.modules or self.site.prepare_cmds)) or not shutil.which(python[0]):
-            return  # they may bring the packages, or what opens the image
+            return  # modules and commands may bring the packages, or what opens the image
         framework = self.spec.framework
         assert framework
         imports = self.backend.environment(framework, self.backend.variant(self.spec)).imports
         if not imports:  # it runs a program of the user's
             return
-        wanted = dict.fromkeys(["numpy", imports[0].partition(".")[0], *({framework} & {*imports})])
+        needed = dict.fromkeys(["numpy", imports[0].partition(".")[0], *({framework} & {*imports})])
         environ = self.site.environment(os.environ) if self.site else os.environ
-        if missing := pythons.lacks(python, wanted, {**environ, **self.plan.processes[0].env}):
-            without = f"{f'{image}: ' if image else ''}{self.python} is a Python without {' and '.join(missing)}"
+        if missing := pythons.lacks(python, needed, {**environ, **self.plan.processes[0].env}):
+            image = f"{container['image']}: " if container["image"] else ""
+            without = f"{image}{self.python} is a Python without {' and '.join(missing)}"
             raise InvalidInput(f"{without}: give --env PYTHON of one that has what {self.backend.name} needs")
 
     def begin(self) -> None:
@@ -165,37 +155,42 @@ class Run(ABC):
             raise
         self.started = now()
         if self.site and self.site.queued:
-            noted = Submission(site=self.site.name, started=self.started, record=self.RECORD.file_name, tag=self.tag)
-            noted.write(self.folder)
+            record = self.RECORD.file_name
+            Submission(site=self.site.name, started=self.started, record=record, tag=self.tag).write(self.folder)
 
     def repeat(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         """Do it once, in fresh processes. Raises RunFailed when a process fails, hangs, or a check does not pass."""
-        started, timeout_s = now(), self.spec.timeout_s
+        started, watch = now(), self.watch(number)
         try:
+            watch.make_folders()
             if self.site is not None and self.site.scheduler == "ssh":
-                watch = ssh.run(self.plan, self.folder, number, timeout_s, on_progress, self.site)
+                ssh.run(watch, on_progress, self.site)
             else:
-                watch = local.run(self.plan, self.folder, number, timeout_s, on_progress, self.site)
+                local.run(watch, on_progress, self.site)
         except OSError as error:
             raise self._cannot_write(error) from None
-        self.judge(number, watch, started, now())
+        self.judge(watch, started, now())
 
-    def judge(self, number: int, watch: Watch, started: str, ended: str, hosts: Hosts | None = None) -> None:
+    def watch(self, number: int, hosts: Hosts | None = None) -> Watch:
+        """The processes of a repeat, with nothing read yet; on the ``hosts`` that its job got, if that has begun."""
+        return Watch(self.plan, self.folder, number, self.spec.timeout_s, hosts)
+
+    def judge(self, watch: Watch, started: str, ended: str) -> None:
         """Judge and keep what the processes, which all ended well, have reported. Raises RunFailed for a failed check."""
         ranks, checks = self.judge_ranks(watch)
-        judged = {"number": number, "ranks": ranks, "checks": checks, "started": started, "ended": ended}
+        judged = {"number": watch.repeat, "ranks": ranks, "checks": checks, "started": started, "ended": ended}
         if self.session:
             judged["job"] = self.session
-        if hosts:
+        if hosts := watch.hosts:
             judged |= {"job": hosts.job, "restart": hosts.restart, "nodes": [name for name, _ in hosts.nodes]}
         self.judged.append(judged)
         self.last = watch
         if failed := {check.name: check.detail for check in checks if not check.passed}:
-            why = [f"{name}: {detail}" for name, detail in failed.items()] + remedy(failed.keys())
-            raise RunFailed(f"repeat {number} does not count: {'; '.join(why)}")
+            reasons = [f"{name}: {detail}" for name, detail in failed.items()] + remedy(failed.keys())
+            raise RunFailed(f"repeat {watch.repeat} does not count: {'; '.join(reasons)}")
 
     def finish(self, error: BaseException | None = None) -> AnyRecord:
-        """Write the record: with its figures when all is there and valid, with the reason when ``error`` came.
+        """Write the record: with its figures if it is complete and valid, else with the reason, which is ``error``.
 
         Machine, software and variables are those that the first process has reported. Without a report nothing is known but
         this machine, if the run was to take place here. Raises RunFailed when the record cannot be written.
@@ -241,7 +236,7 @@ class Run(ABC):
 
 
 class Listener:
-    """Hears how runs go on, and shows nothing. Whoever wants to show it overrides its methods."""
+    """Hears how runs go on, and shows nothing; classes that show it override its methods."""
 
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """A repeat is under way."""

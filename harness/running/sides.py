@@ -1,4 +1,4 @@
-"""The two sides of an A/B comparison: what sets each apart, the run that measures it, and its folder.
+"""The two sides of an A/B comparison: the settings that set each apart, the run that measures it, and its folder.
 
 The folder of a comparison has ``ab.json``, and the run directories of A in ``a/`` and of B in ``b/``. Settings that no spec
 holds (an environment, variables) are in the ``system.txt`` of ``a/`` or ``b/``, so that no table takes both sides for one
@@ -40,7 +40,7 @@ VARIABLE = re.compile(r"var:([A-Za-z_]\w*)")
 
 @dataclass(frozen=True)
 class Settings:
-    """What sets a side apart. ``options`` are fields of a spec, options of its backend or fields of a program, as text."""
+    """Settings that set a side apart: ``options`` of a spec, its backend or its program as text, and what no spec holds."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -48,9 +48,9 @@ class Settings:
 
     @classmethod
     def read(cls, text: str, known: Mapping[str, str]) -> Self:
-        """``env=PATH,transport=mpi,var:NAME=VALUE``, or with ``;`` in place of each comma.
+        """Read ``env=PATH,transport=mpi,var:NAME=VALUE``, or with ``;`` in place of each comma. Raises InvalidInput.
 
-        ``known`` are the fields of options by their names, with ``_``. Raises InvalidInput.
+        ``known`` are the fields of options by their names, with ``_``.
         """
         parts = text.split(";") if ";" in text else re.split(r",(?=\s*[\w:-]+\s*=)", text)
         settings: dict[str, str] = {}
@@ -76,29 +76,21 @@ class Settings:
 
     @property
     def unsaid(self) -> str:
-        """What a spec does not say of it."""
+        """The settings that a spec does not hold."""
         environment = {"env": self.environment} if self.environment else {}
         return ", ".join(f"{name}={value}" for name, value in (environment | dict(self.variables)).items())
 
 
 @dataclass(frozen=True)
 class Side:
-    """What sets a side apart, and the run that measures it."""
+    """The settings of a side, and the run that measures it."""
 
     settings: Settings
     run: Run
 
 
-def planned(
-    comparison: "Comparison",
-    subject: Subject,
-    options: Mapping[str, Any],
-    place: Place,
-) -> "Planned":
-    """The comparison of two sides of a ``subject`` with these ``options``.
-
-    Raises InvalidInput that names the side, or if there is nothing to compare.
-    """
+def planned(comparison: "Comparison", subject: Subject, options: Mapping[str, Any], place: Place) -> "Planned":
+    """Plan the comparison of two sides of a ``subject`` with these ``options``. Raises InvalidInput that names the side."""
     if not (comparison.a or comparison.b):
         raise InvalidInput("--b is required: KEY=VALUE that sets B apart from A, such as --b transport=mpi")
     folder = (place.folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab-{secrets.token_hex(4)}").absolute()
@@ -108,10 +100,8 @@ def planned(
     for name, text in (("a", comparison.a), ("b", comparison.b)):
         secret = next(filter(machine.SECRET.search, VARIABLE.findall(text)), None)
         if secret:  # its value is not repeated here
-            raise InvalidInput(
-                f"--{name}: var:{secret} looks like a secret, and what sets a side apart is written into records and "
-                "pages: export it before, and both sides have it"
-            )
+            problem = "looks like a secret, and what sets a side apart is written into records and pages"
+            raise InvalidInput(f"--{name}: var:{secret} {problem}: export it before, and both sides have it")
         try:
             settings = Settings.read(text, subject.names)
             of_side = {**options, **settings.options}
@@ -119,8 +109,8 @@ def planned(
             environment = settings.environment or place.environment
             if spec.program and environment:
                 spec, environment = in_environment(spec, environment), None
-            own_place = replace(place, environment=environment, variables=settings.variables)
-            sides[name] = Side(settings, own_place.prepare(spec, folder / name))
+            place_of_side = replace(place, environment=environment, variables=settings.variables)
+            sides[name] = Side(settings, place_of_side.prepare(spec, folder / name))
         except InvalidInput as error:
             raise InvalidInput(f"--{name} {text}: {error}" if text else str(error)) from None
     check(sides["a"], sides["b"])
@@ -132,46 +122,41 @@ def in_environment(spec: RunSpec, environment: Path) -> RunSpec:
     program = program_of(spec)
     python = pythons.at(environment, LAUNCHED.environment("", "cpu"))
     for number, word in enumerate(program.command):
-        own = python if re.fullmatch(r"python3?", word) else python.parent / word
-        if "/" not in word and own.is_file():
-            command = (*program.command[:number], str(own), *program.command[number + 1 :])
+        replacement = python if re.fullmatch(r"python3?", word) else python.parent / word
+        if "/" not in word and replacement.is_file():
+            command = (*program.command[:number], str(replacement), *program.command[number + 1 :])
             return spec.model_copy(update={"program": program.model_copy(update={"command": command})})
     raise InvalidInput(f"env={environment}: no word of the command is a program in {python.parent}")
 
 
 def check(a: Side, b: Side) -> None:
-    """See that there is something to compare, on the same nodes. Raises InvalidInput."""
-    one, other = a.run, b.run
-    if (one.spec, one.python, a.settings.variables) == (other.spec, other.python, b.settings.variables):
-        raise InvalidInput(
-            "--a, --b: both sides are the same; give what differs as KEY=VALUE, such as --b transport=mpi"
-        )
-    if one.plan.nodes != other.plan.nodes:
-        raise InvalidInput(
-            f"--a, --b: A takes {one.plan.nodes} nodes and B {other.plan.nodes}, and both have to run on the same ones"
-        )
-    if one.spec.repeats < 2:
-        raise InvalidInput("--repeats 1: one repeat has no spread to judge by; give 2 or more")
-    if any(each.spec.program and not each.spec.program.pattern for each in (one, other)):
-        raise InvalidInput(
-            "--pattern or --log is required: it says where the program's output has img/s (docs/launch.md)"
-        )
-    if sizes(one) != sizes(other):
-        ranks = f"{one.plan.world_size} ranks of A and {other.plan.world_size} of B"
-        raise InvalidInput(
-            f"--a, --b: not the same sizes can be divided among {ranks}; give sizes that both can divide"
-        )
+    """Check that there is something to compare, on the same nodes. Raises InvalidInput."""
+    runs, plan, other = (a.run, b.run), a.run.plan, b.run.plan
+    if (a.run.spec, a.run.python, a.settings.variables) == (b.run.spec, b.run.python, b.settings.variables):
+        problem = "--a, --b: both sides are the same; give what differs as KEY=VALUE, such as --b transport=mpi"
+    elif plan.nodes != other.nodes:
+        problem = f"--a, --b: A takes {plan.nodes} nodes and B {other.nodes}, and both have to run on the same ones"
+    elif a.run.spec.repeats < 2:
+        problem = "--repeats 1: one repeat has no spread to judge by; give 2 or more"
+    elif any(run.spec.program and not run.spec.program.pattern for run in runs):
+        problem = "--pattern or --log is required: it says where the program's output has img/s (docs/launch.md)"
+    elif sizes(a.run) != sizes(b.run):
+        ranks = f"{plan.world_size} ranks of A and {other.world_size} of B"
+        problem = f"--a, --b: not the same sizes can be divided among {ranks}; give sizes that both can divide"
+    else:
+        return
+    raise InvalidInput(problem)
 
 
 def sizes(run: Run) -> tuple[int, ...]:
-    """What there is a verdict of: the sizes of a kernel; of anything else img/s alone, as 0."""
+    """The sizes of a kernel, each of which gets a verdict; of anything else 0, for img/s."""
     if not run.spec.kernel:
         return (0,)
     return kernel_of(run.spec).sizes(sizes_of(run.spec).sizes, run.plan.world_size)
 
 
 class Comparison(Notes):
-    """What an A/B comparison is about: what is written of each side, and the difference that matters, as a share."""
+    """Notes about an A/B comparison: the settings of each side as text, and the difference that matters, as a share."""
 
     file_name = "ab.json"
 
@@ -191,12 +176,12 @@ class Planned:
 
     @property
     def runs(self) -> list[Run]:
-        """Those of A and of B, which the caller carries out."""
+        """The runs of A and of B, which the caller carries out."""
         return [side.run for side in self.sides.values()]
 
     @contextmanager
     def laid_out(self) -> Iterator[None]:
-        """The folder, with what the runs need besides their own. Nothing is left of it where no run has begun."""
+        """Make the folder, with its files beside the runs. It is removed at the end if no run has begun."""
         try:
             for name, side in self.sides.items():
                 with making(self.folder):
@@ -214,17 +199,16 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
     """A comparison that was made, with the run and the record of A, then of B. Raises InvalidInput."""
     comparison = Comparison.read(folder)
     if comparison is None:
-        raise InvalidInput(
-            f"--of {folder}: is no folder of an A/B comparison: there is no {Comparison.file_name} in it"
-        )
-    runs, wrong = find([folder / name for name in ("a", "b")])
-    if wrong:
-        raise InvalidInput(f"--of {folder}: {wrong[0]}")
-    missing = [run for run in runs if not run.record_file.exists()]
-    if missing and missing[0].submitted:
-        raise InvalidInput(f"--of {folder}: {missing[0].folder} has no record yet; see `harness collect {folder}`")
-    if missing and is_at_work(missing[0].folder):
-        raise InvalidInput(f"--of {folder}: {missing[0].folder} is being measured")
-    if missing:
-        raise InvalidInput(f"--of {folder}: was not finished, and nobody is at work on it any more; measure it again")
+        problem = f"there is no {Comparison.file_name} in it"
+        raise InvalidInput(f"--of {folder}: is no folder of an A/B comparison: {problem}")
+    runs, problems = find([folder / name for name in ("a", "b")])
+    if missing := next((run for run in runs if not run.record_file.exists()), None):
+        if missing.submitted:
+            problems.append(f"{missing.folder} has no record yet; see `harness collect {folder}`")
+        elif is_at_work(missing.folder):
+            problems.append(f"{missing.folder} is being measured")
+        else:
+            problems.append("was not finished, and nobody is at work on it any more; measure it again")
+    if problems:
+        raise InvalidInput(f"--of {folder}: {problems[0]}")
     return comparison, runs, [run.RECORD.read(run.record_file) for run in runs]

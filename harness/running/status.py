@@ -1,4 +1,4 @@
-"""How far runs are, of batch jobs and on this machine: what their run directories and the batch system say."""
+"""Progress of runs, of batch jobs and on this machine: what their run directories and the batch system say."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -28,27 +28,25 @@ RunState = Literal["recorded", "unreadable", "not submitted", "unknown", "queued
 
 
 def folders(paths: Sequence[Path], note: str = SPEC) -> list[Path]:
-    """The run directories at or below ``paths`` that have this ``note``, each once; ``SUBMISSION``: those of batch jobs.
-
-    Raises InvalidInput for a path where there is none.
-    """
-    found: dict[Path, Path] = {}
+    """Run directories at or below ``paths`` with this ``note``, each once. Raises InvalidInput for a path without one."""
+    resolved: dict[Path, Path] = {}
     for path in paths:
         below = sorted(Path(file).parent for file in search(path, [note])) if path.is_dir() else []
         if not below:
             raise InvalidInput(f"{path}: no run{' of a batch job' if note == SUBMISSION else ''} at or below it")
-        found |= {folder.resolve(): folder for folder in below}
-    return list(found.values())
+        resolved |= {folder.resolve(): folder for folder in below}
+    return list(resolved.values())
 
 
 def find(paths: Sequence[Path], note: str = SPEC) -> tuple[list[Run], list[str]]:
-    """The runs of ``folders``, and what is wrong with those that make no sense. Raises InvalidInput as that does."""
+    """The runs of ``folders``, and the problems of those that make no sense. Raises InvalidInput as ``folders`` does."""
     runs, problems = reopened(folders(paths, note))
-    return list(runs.values()), [f"{folder}: {why.removeprefix(f'{folder}: ')}" for folder, why in problems.items()]
+    lines = [f"{folder}: {reason.removeprefix(f'{folder}: ')}" for folder, reason in problems.items()]
+    return list(runs.values()), lines
 
 
 def reopened(folders: Iterable[Path]) -> tuple[dict[Path, Run], dict[Path, str]]:
-    """The runs of run directories, and of those that make no sense why not."""
+    """The runs of run directories, and the reasons why others make no sense."""
     runs, problems = dict[Path, Run](), dict[Path, str]()
     for folder in folders:
         try:
@@ -77,26 +75,21 @@ def reopen(folder: Path) -> Run:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far a run is. ``jobs`` are the states of its jobs, ``done`` counts the kind's units that have ended.
-
-    ``problem`` says why a record is unreadable, or what is not known of its job.
-    """
+    """Progress of a run."""
 
     run: Run
     state: RunState
-    done: int
+    done: int  # the number of its kind's units that have ended
     jobs: tuple[JobState, ...] = ()
     record: AnyRecord | None = None
-    problem: str = ""
+    problem: str = ""  # why its record is unreadable, or what is not known of its job
 
     @property
     def reason(self) -> str:
-        """Why a job waits, or why there is not what was wanted."""
+        """The reason why a job waits, or why the run has failed."""
         if self.record:
             return (self.record.problem or "").partition("\n")[0]
-        if self.problem:
-            return self.problem
-        return "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
+        return self.problem or "; ".join(dict.fromkeys(job.reason for job in self.jobs if job.reason and not job.ended))
 
     def as_dict(self) -> dict[str, object]:
         # Of a run that has its record Slurm is not asked any more.
@@ -113,13 +106,12 @@ class RunStatus:
 
 
 def status(runs: Sequence[Run]) -> list[RunStatus]:
-    """How far the runs are, with one question to Slurm for all of them. Raises SlurmSilent when it does not answer."""
+    """The status of each run, with one question to Slurm for all. Raises SlurmSilent when it does not answer."""
     jobs = jobs_of([run for run in runs if run.submitted and not run.record_file.exists()])
     return [_recorded(run) if run.record_file.exists() else _open(run, jobs.get(run.folder, [])) for run in runs]
 
 
 def _open(run: Run, jobs: Sequence[JobState]) -> RunStatus:
-    """How far a run without a record is."""
     if not run.submitted:
         return RunStatus(run, "running" if is_at_work(run.folder) else "unfinished", run.done())
     running, queued = any(job.running for job in jobs), any(job.queued for job in jobs)
@@ -135,21 +127,21 @@ def _recorded(run: Run) -> RunStatus:
         record = run.RECORD.read(run.record_file, figures=not run.submitted)
     except InvalidInput as error:
         return RunStatus(run, "unreadable", run.done(), problem=str(error).removeprefix(f"{run.folder}/"))
-    if run.submitted or not isinstance(record, Record | KernelRecord | LaunchRecord):
-        return RunStatus(run, "recorded", run.done(), record=record)
-    done = run.planned() if record.status == "completed" else len(record.repeats)
+    done = run.done()
+    if not run.submitted and isinstance(record, Record | KernelRecord | LaunchRecord):
+        done = run.planned() if record.status == "completed" else len(record.repeats)
     return RunStatus(run, "recorded", done, record=record)
 
 
 def jobs_of(runs: Sequence[Run]) -> dict[Path, list[JobState]]:
-    """What Slurm says of the jobs of run directories. Raises SlurmSilent when it does not answer."""
-    ids = {run.folder: known_jobs(run.folder) for run in runs}
-    states = slurm.states({job for own in ids.values() for job in own})
-    return {folder: [states[job] for job in own if job in states] for folder, own in ids.items()}
+    """The states of the jobs of each run directory. Raises SlurmSilent when Slurm does not answer."""
+    ids_of = {run.folder: known_jobs(run.folder) for run in runs}
+    states = slurm.states({job for ids in ids_of.values() for job in ids})
+    return {folder: [states[job] for job in ids] for folder, ids in ids_of.items()}
 
 
 def cancel(folders: Iterable[Path]) -> list[str]:
-    """Cancel the jobs of run directories that have not ended; returns their ids. Raises SlurmSilent."""
+    """Cancel the jobs of run directories that have not ended, and return their ids. Raises SlurmSilent."""
     states = slurm.states({job for folder in folders for job in known_jobs(folder)})
     ids = [job for job, state in states.items() if not state.ended]
     slurm.cancel(ids)

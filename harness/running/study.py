@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import tomllib
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -51,13 +50,12 @@ class StudyPoint:
     @property
     def id(self) -> str:
         """The same for the same spec, whatever the order of its fields and wherever its file lies."""
-        return hashlib.sha256(
-            json.dumps(backends.differing(self.spec.model_dump()), sort_keys=True).encode()
-        ).hexdigest()[:12]
+        content = json.dumps(backends.differing(self.spec.model_dump()), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 class Study(Frozen):
-    """What a study file holds. The tables' fields are those of RunSpec and the backends' own options."""
+    """The content of a study file. The tables' fields are those of RunSpec and the backends' own options."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
     site: str | None = Field(None, min_length=1)
@@ -79,8 +77,7 @@ class Study(Frozen):
     def points(self, device: Callable[[str], str]) -> list[StudyPoint]:
         """Every combination of every table's values, in the order of the file; the last field of a table varies fastest.
 
-        ``device`` says what a wish such as "auto" means where the study runs. Raises InvalidInput with one line that names
-        the file, the table and the field.
+        ``device`` resolves "auto" where the study runs. Raises InvalidInput that names the file, the table and the field.
         """
         common = self._fields("common", self.common)
         points: list[StudyPoint] = []
@@ -92,12 +89,12 @@ class Study(Frozen):
             backends.check_owners(common, {point.spec.backend for point in points})
         return points
 
-    def complain(self, where: str, what: str) -> InvalidInput:
-        return InvalidInput(f"{self._file}: {where}: {what}")
+    def complain(self, where: str, reason: str) -> InvalidInput:
+        return InvalidInput(f"{self._file}: {where}: {reason}")
 
     @contextmanager
     def complaints(self, where: str) -> Iterator[None]:
-        """Whatever is refused meanwhile is an error about a place of this file."""
+        """Turn refusals into errors about a place of this file."""
         try:
             yield
         except InvalidInput as error:
@@ -114,28 +111,26 @@ class Study(Frozen):
             fields[name] = values
         return fields
 
-    def _with_sizes(self, where: str, common: Matrix, own: Matrix) -> Matrix:
-        """The fields of a table; those of kernels with the sizes of each, and without what is ``common`` to training."""
-        fields = common | own
-        wanted = fields.pop("sizes", None)
+    def _with_sizes(self, where: str, common: Matrix, table: Matrix) -> Matrix:
+        """The fields of a table; of kernels with the sizes of each, and without ``common`` fields that are for training."""
+        fields = common | table
+        typed = fields.pop("sizes", None)
         if "kernel" not in fields:
-            if "sizes" in own:
+            if "sizes" in table:
                 raise self.complain(f"{where}.sizes", "is for kernels, and there is no kernel")
             return fields
         with self.complaints(f"{where}.kernel"):
-            names = [str(each).replace("-", "_") for each in fields["kernel"]]
+            names = [str(name).replace("-", "_") for name in fields["kernel"]]
             in_bytes = {kernels.specification(name).in_bytes for name in names}
-        if wanted and len(in_bytes) > 1:
-            raise self.complain(
-                f"{where}.sizes",
-                f"those of {listed(names)} are not alike, bytes and numbers: give each kind its own table",
-            )
+        if typed and len(in_bytes) > 1:
+            reason = f"those of {listed(names)} are not alike, bytes and numbers: give each kind its own table"
+            raise self.complain(f"{where}.sizes", reason)
         label = f"{self._file}: {where}.sizes"
-        own_sizes = understood(label, ",".join(map(str, wanted)), sizes) if wanted else None
+        typed_sizes = understood(label, ",".join(map(str, typed)), sizes) if typed else None
         with self.complaints(f"{where}.sizes"):
-            axis = [KernelSizes.of(name, own_sizes) for name in names]
+            axis = [KernelSizes.of(name, typed_sizes) for name in names]
         with self.complaints(where):
-            Subject(axis[0]).check(own.keys() - {"kernel", "sizes"})
+            Subject(axis[0]).check(table.keys() - {"kernel", "sizes"})
         unused = backends.unused_by_kernels()
         return {name: values for name, values in fields.items() if name not in unused} | {"kernel": axis}
 
@@ -150,8 +145,8 @@ class Study(Frozen):
             backends.check_owners(table, [backend.name for _, backend in chosen])
         for text, backend in chosen:
             # A field that this backend does not have must not multiply its points; libraries do if it goes over MPI.
-            own = (RunSpec.model_fields.keys() | backend.options.model_fields.keys()) - {"backend", "mpi"}
-            axes = {name: values for name, values in fields.items() if name in own}
+            multiplying = (RunSpec.model_fields.keys() | backend.options.model_fields.keys()) - {"backend", "mpi"}
+            axes = {name: values for name, values in fields.items() if name in multiplying}
             for values in itertools.product(*axes.values()):
                 point = dict(zip(axes, values, strict=True)) | {"backend": text, "mpi": fields.get("mpi")}
                 kind = device(str(point.get("device", "auto")))
@@ -162,10 +157,7 @@ class Study(Frozen):
 
 
 def _searched(point: dict[str, object], device: str) -> list[RunSpec]:
-    """The specs of a point, one for each MPI library; for ``ps = "search"`` for every count that the backend allows.
-
-    See ``ps_counts``. Raises InvalidInput.
-    """
+    """The specs of a point: one per MPI library and, for a search, per allowed ``ps_counts``. Raises InvalidInput."""
     if point.get("ps") != SEARCH:
         return _specs(point, device)
     first = _specs(point | {"ps": 1}, device)
@@ -175,7 +167,7 @@ def _searched(point: dict[str, object], device: str) -> list[RunSpec]:
             specs = _specs(point | {"ps": count}, device)
             backends.backend(specs[0].backend).validate(specs[0])
             allowed += specs
-    return allowed or first  # if nothing is allowed the reason is not the count; planning the point will tell it
+    return allowed or first  # if no count is allowed the reason is another one, which planning the point will tell
 
 
 def _specs(point: dict[str, Any], device: str) -> list[RunSpec]:
@@ -199,24 +191,22 @@ def ps_counts(workers: int) -> list[int]:
 def labels(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Short names for specs (as dictionaries): backend and nodes, and whatever tells points of this list apart."""
     in_front = ("backend", "framework", "transport", "mpi")
-    flat = []
-    seen: dict[str, set[str]] = defaultdict(set)
+    flat: list[dict[str, Any]] = []
     for spec in specs:
         fields = {name: value for name, value in spec.items() if name not in (*in_front, "options")}
         # Kernels may have different sizes, and backends different defaults of an option; that tells nothing.
         if kernel := fields.get("kernel"):
             fields |= {"kernel": kernel["name"], f"{kernel['name']}.sizes": ",".join(map(str, kernel["sizes"]))}
         flat.append(fields | {f"{spec['backend']}.{name}": value for name, value in spec["options"].items()})
-        for name, value in flat[-1].items():
-            seen[name].add(json.dumps(value))
-    for spec, fields in zip(specs, flat, strict=True):  # that an option is left out may tell, too
-        for name in seen:
-            if name.startswith(f"{spec['backend']}.") and name not in fields:
-                seen[name].add(json.dumps(None))
-    telling = {"nodes", *(name for name, values in seen.items() if len(values) > 1)}
+    values: dict[str, set[str]] = {name: set() for fields in flat for name in fields}
+    for spec, fields in zip(specs, flat, strict=True):
+        for name in values:
+            if name in fields or name.startswith(f"{spec['backend']}."):  # an option that is left out may tell, too
+                values[name].add(json.dumps(fields.get(name)))
     names = []
     for spec, fields in zip(specs, flat, strict=True):
-        values = {name.rpartition(".")[2]: value for name, value in fields.items() if name in telling}
-        own = [f"{name}={value}" for name, value in values.items() if value is not None]
-        names.append(" ".join([":".join(str(spec[name]) for name in in_front if spec.get(name)), *own]))
+        telling = {name: value for name, value in fields.items() if name == "nodes" or len(values[name]) > 1}
+        shown = {name.rpartition(".")[2]: value for name, value in telling.items()}
+        words = [f"{name}={value}" for name, value in shown.items() if value is not None]
+        names.append(" ".join([":".join(str(spec[name]) for name in in_front if spec.get(name)), *words]))
     return names

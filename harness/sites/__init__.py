@@ -1,1 +1,1 @@
-"""What is known of a cluster: its profile, read and resolved."""
+"""The profiles of clusters, read and resolved."""

@@ -1,4 +1,4 @@
-"""What a user has chosen for all runs: a site, an account and a folder."""
+"""The user's defaults for all runs: a site, an account and a folder."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def path() -> Path:
 
 
 class Config(Frozen):
-    """What stands in the user's config. What is measured, and how, is for the command or a study's file to say."""
+    """The user's config. Measurements are described by a command or a study's file, not here."""
 
     site: str | None = Field(default=None, min_length=1)
     account: str | None = Field(default=None, min_length=1)
@@ -45,10 +45,7 @@ def read() -> Config:
 
 
 def expanded(text: str, named: str) -> Path:
-    """``text`` as a path, with what its variables and ``~`` stand for.
-
-    Raises InvalidInput, which begins with what the text is ``named``, for a variable that is not set.
-    """
+    """``text`` as a path with variables and ``~`` expanded. Raises InvalidInput, begun with ``named``, for unset ones."""
     path = os.path.expandvars(text)
     if unset := re.search(r"\$\{?\w+\}?", path):
         raise InvalidInput(f"{named} '{text}': {unset[0]} is not set here")

@@ -56,16 +56,16 @@ def _word_option(value: str) -> str:
 
 
 def _module_name(value: object) -> object:
-    """ReFrame's long form of a module is a table, of which only the name is used."""
+    """The name of a module, for which ReFrame has a table as another form."""
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value
 
 
-def _shaped(pattern: str, what: str) -> AfterValidator:
-    """Texts of a pattern, which a complaint gives in words."""
+def _shaped(pattern: str, description: str) -> AfterValidator:
+    """A check that a text has the ``pattern``, of which a complaint has the ``description``."""
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
-            raise ValueError(f"{value!r} is not {what}")
+            raise ValueError(f"{value!r} is not {description}")
         return value
 
     return AfterValidator(check)
@@ -107,7 +107,7 @@ class Processor(Frozen):
 
 
 class Device(Frozen):
-    """Devices of one kind in every node. Those of type ``gpu`` are what workers can train on."""
+    """Devices of one kind in every node. Workers can train on devices of type ``gpu``."""
 
     type: SiteName
     arch: OneLine | None = None
@@ -123,7 +123,7 @@ class Resource(Frozen):
 
     @property
     def asks_for_gpus(self) -> bool:
-        """Whether these options ask for a node's GPUs, by our name or by ReFrame's."""
+        """True if these options ask for a node's GPUs, by our name or by ReFrame's."""
         return self.name in ("gpu", "_rfm_gpu")
 
     @model_validator(mode="after")
@@ -155,7 +155,7 @@ class Container(Frozen):
 
 
 class PartitionExtras(Frozen):
-    """What a run needs to know of a partition and ReFrame has no field for."""
+    """Fields of a partition that a run needs and ReFrame does not have."""
 
     mpi: Annotated[str, _shaped("[A-Za-z0-9_]+", "a value for srun's --mpi")] = "pmi2"
     address: Annotated[
@@ -170,7 +170,7 @@ class PartitionExtras(Frozen):
 
 
 class SiteSettings(Frozen):
-    """A table with a name that adds modules, variables and commands to what a run gets."""
+    """A table with a name that adds modules, variables and commands to a run."""
 
     name: SiteName
     modules: tuple[ModuleName, ...] = ()
@@ -180,8 +180,9 @@ class SiteSettings(Frozen):
 
 def _named_once(tables: tuple[Resource | SiteSettings, ...]) -> tuple[Resource | SiteSettings, ...]:
     names = [table.name for table in tables]
-    if again := next((name for number, name in enumerate(names) if name in names[:number]), None):
-        raise ValueError(f"'{again}' is there twice")
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise ValueError(f"'{name}' is there twice")
     return tables
 
 
@@ -209,9 +210,8 @@ class Partition(SiteSettings):
     def _fits_its_scheduler(self) -> Self:
         right = "srun" if self.scheduler in ("slurm", "squeue") else self.scheduler  # others are launchers themselves
         if self.launcher != right:
-            raise ValueError(
-                f"launcher '{self.launcher}' does not go with scheduler '{self.scheduler}'; must be {right}"
-            )
+            names = f"launcher '{self.launcher}' does not go with scheduler '{self.scheduler}'"
+            raise ValueError(f"{names}; must be {right}")
         misplaced = {
             "access": self.launcher != "srun" and self.access,
             "resources": self.launcher != "srun" and self.resources,
@@ -242,7 +242,7 @@ class SystemEntry(SiteSettings):
 
 
 class EnvironmentExtras(Frozen):
-    """What a run needs to know of an environment and ReFrame has no field for."""
+    """Fields of an environment that a run needs and ReFrame does not have."""
 
     python: OneLine | None = Field(default=None, min_length=1)
     container: Container | None = None
@@ -250,13 +250,13 @@ class EnvironmentExtras(Frozen):
 
 
 class SiteEnvironment(SiteSettings):
-    """What partitions list in ``environs``."""
+    """An environment, which partitions list in ``environs``."""
 
     extras: EnvironmentExtras = EnvironmentExtras()
 
 
 class SiteDescription(Frozen):
-    """All that a site file says."""
+    """The content of a site file."""
 
     systems: Annotated[tuple[SystemEntry, ...], NamedOnce, Field(min_length=1)]
     environments: Annotated[tuple[SiteEnvironment, ...], NamedOnce] = ()
@@ -267,7 +267,7 @@ class SiteDescription(Frozen):
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong in a site file: the file, the field, and why."""
+    """A mistake in a site file: the file, the field, and the reason."""
 
     file: str
     field: str
@@ -279,16 +279,13 @@ class Mistake:
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A site file as it is: what it describes, or what is wrong with it. Its systems are ``claimed`` in both cases.
-
-    ``left_out`` are fields of ReFrame's that a run does not need.
-    """
+    """A site file: its description, or its mistakes."""
 
     path: Path
     description: SiteDescription | None
     mistakes: tuple[Mistake, ...] = ()
-    claimed: frozenset[str] = frozenset()
-    left_out: tuple[str, ...] = ()
+    claimed: frozenset[str] = frozenset()  # the names of its systems, as far as a file with mistakes can be read
+    left_out: tuple[str, ...] = ()  # fields of ReFrame's that a run does not need
 
     @property
     def built_in(self) -> bool:
@@ -300,7 +297,7 @@ class SiteFile:
 
 
 def read(path: Path) -> SiteFile:
-    """Read and check a site file. Never raises: what is wrong is in ``mistakes``."""
+    """Read and check a site file. Never raises: problems are in ``mistakes``."""
     try:
         return _read(path, path.stat().st_mtime_ns)
     except OSError as error:
@@ -315,18 +312,18 @@ def _read(path: Path, changed: int) -> SiteFile:
     except (ValueError, RecursionError) as error:
         return SiteFile(path, None, (Mistake(str(path), "", str(error)),))
     claimed: frozenset[str] = frozenset()
-    with suppress(TypeError, KeyError):  # as far as they are readable in a file that may be wrong
+    with suppress(TypeError, KeyError):
         claimed = frozenset(str(system["name"]) for system in raw["systems"])
-    description, wrong = None, list[tuple[str, str]]()
+    description, problems = None, list[tuple[str, str]]()
     raw, left_out = without_others(raw)
     try:
         description = SiteDescription.model_validate(raw)
     except ValidationError as error:
-        wrong += mistakes(error, SiteDescription)
-    with suppress(AttributeError, TypeError, KeyError):  # where tables are no tables, only that is said
-        wrong += _across_tables(raw)
-    every = tuple(Mistake(str(path), field, message) for field, message in wrong)
-    return SiteFile(path, None if every else description, every, claimed, tuple(sorted(set(left_out))))
+        problems += mistakes(error, SiteDescription)
+    with suppress(AttributeError, TypeError, KeyError):  # where tables are no tables, this is the only complaint
+        problems += _across_tables(raw)
+    all_mistakes = tuple(Mistake(str(path), field, message) for field, message in problems)
+    return SiteFile(path, None if problems else description, all_mistakes, claimed, tuple(sorted(set(left_out))))
 
 
 # Fields that ReFrame's tests need and a run does not, by table; and launchers that srun takes the place of.
@@ -343,26 +340,25 @@ LAUNCHERS = {"alps", "clush", "ibrun", "lrun", "lrun-gpu", "mpiexec", "mpirun", 
 
 def without_others(table: Any, name: str = "file") -> tuple[Any, list[str]]:
     """A table without fields that only ReFrame needs, nor ``extras`` of others that are no slips; and their names."""
+    if isinstance(table, list):
+        pairs = [without_others(entry, name) for entry in table]
+        return [entry for entry, _ in pairs], [field for _, fields in pairs for field in fields]
     if not isinstance(table, dict):
         return table, []
-    known: dict[str, type[Frozen]] = {"partitions": PartitionExtras, "environments": EnvironmentExtras}
+    models: dict[str, type[Frozen]] = {"partitions": PartitionExtras, "environments": EnvironmentExtras}
     kept: dict[str, Any] = {}
     left_out: list[str] = []
     for field, value in table.items():
         if field in OF_REFRAME.get(name, "").split():
             left_out.append(field)
-        elif field == "extras" and name in known and isinstance(value, dict):
-            own = known[name].model_fields
-            others = {extra for extra in value if extra not in own and not did_you_mean(extra, own)}
+        elif field == "extras" and name in models and isinstance(value, dict):
+            known = models[name].model_fields
+            others = {extra for extra in value if extra not in known and not did_you_mean(extra, known)}
             left_out += [f"extras.{extra}" for extra in others]
             kept[field] = {extra: text for extra, text in value.items() if extra not in others}
         elif field == "launcher" and value in LAUNCHERS and table.get("scheduler") in ("slurm", "squeue"):
             left_out.append(f"launcher {value}")
             kept[field] = "srun"
-        elif isinstance(value, list):
-            pairs = [without_others(entry, field) for entry in value]
-            kept[field] = [entry for entry, _ in pairs]
-            left_out += [each for _, names in pairs for each in names]
         else:
             kept[field], more = without_others(value, field)
             left_out += more
@@ -370,26 +366,22 @@ def without_others(table: Any, name: str = "file") -> tuple[Any, list[str]]:
 
 
 def _across_tables(raw: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The fields that do not go with what other tables of a site file say, and why."""
+    """The fields that contradict other tables of a site file, and the reasons."""
     known = {environment["name"]: environment for environment in raw.get("environments", ())}
     for s, system in enumerate(raw["systems"]):
         for p, partition in enumerate(system["partitions"]):
-            listed = partition.get("environs")
-            environs = listed if isinstance(listed, list) else []
+            field, environs = f"systems[{s}].partitions[{p}]", partition.get("environs")
+            environs = environs if isinstance(environs, list) else []
             for e, name in enumerate(environs):
                 if name not in known:
-                    field = f"systems[{s}].partitions[{p}].environs[{e}]"
-                    yield field, f"'{name}' is not in environments; {instead(name, known)}"
+                    yield f"{field}.environs[{e}]", f"'{name}' is not in environments; {instead(name, known)}"
             layers = (system, partition, *(known[name] for name in environs if name in known))
             if system.get("modules_system", "nomod") == "nomod" and any(layer.get("modules") for layer in layers):
-                yield (
-                    f"systems[{s}].partitions[{p}]",
-                    "modules cannot be loaded with modules_system 'nomod'; "
-                    "name the system's own, such as 'lmod' or 'tmod'",
-                )
+                right = "name the system's own, such as 'lmod' or 'tmod'"
+                yield field, f"modules cannot be loaded with modules_system 'nomod'; {right}"
 
 
 def instead(name: str, known: Iterable[str]) -> str:
-    """What there is instead of something unknown."""
+    """The known names to use instead of an unknown one."""
     known = list(known)
     return did_you_mean(name, known) or (f"there are {', '.join(known)}" if known else "there are none")

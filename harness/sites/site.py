@@ -1,4 +1,4 @@
-"""Site profiles: the site files that there are, and the Site that a run means, which is all that a launcher needs."""
+"""Site profiles: the site files, and the Site that a run names, which is all that a launcher needs."""
 
 import re
 import shutil
@@ -37,13 +37,13 @@ def user_folder() -> Path:
 
 def files() -> list[SiteFile]:
     """All site files, the user's first. One replaces the built-in one of its name, and if broken claims its systems."""
-    own = [read(path) for path in _in_folder(user_folder())]
-    stems = {file.path.stem for file in own}
+    users = [read(path) for path in _in_folder(user_folder())]
+    stems = {file.path.stem for file in users}
     built_in = {path.stem: read(path) for path in _in_folder(BUILT_IN)}
-    for i, file in enumerate(own):
+    for i, file in enumerate(users):
         if file.mistakes and (replaced := built_in.get(file.path.stem)):
-            own[i] = replace(file, claimed=file.claimed | replaced.claimed)
-    return [*own, *(file for stem, file in built_in.items() if stem not in stems)]
+            users[i] = replace(file, claimed=file.claimed | replaced.claimed)
+    return [*users, *(file for stem, file in built_in.items() if stem not in stems)]
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -51,7 +51,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 class Site(Partition):
-    """Where and how a run runs: one of a system's partitions, merged with the system and one of its environments.
+    """The place of a run: one of a system's partitions, merged with the system and one of its environments.
 
     ``name`` is ``system:partition``; ``cores_per_node`` counts physical cores. Modules, variables and commands are in the
     order system, partition, environment. Paths may hold ``~`` and variables until they are asked for.
@@ -75,21 +75,21 @@ class Site(Partition):
     @property
     def usual_platform(self) -> str | None:
         """The platform that runs images if none is named: the partition's default one, or its only one."""
-        named = [each.type for each in self.container_platforms if each.default or len(self.container_platforms) == 1]
-        return named[0] if named else None
+        platforms = self.container_platforms
+        return next((each.type for each in platforms if each.default or len(platforms) == 1), None)
 
     def with_platform(self, name: str) -> "Site":
-        """This site, with what a container platform needs to be loaded and set."""
-        own = [each for each in self.container_platforms if each.type.casefold() == name.casefold()]
-        modules = (*self.modules, *(module for each in own for module in each.modules))
-        env_vars = _in_turn([*self.env_vars, *(variable for each in own for variable in each.env_vars)])
+        """This site, with the modules and variables of a container platform."""
+        named = [platform for platform in self.container_platforms if platform.type.casefold() == name.casefold()]
+        modules = (*self.modules, *(module for platform in named for module in platform.modules))
+        env_vars = _in_turn([*self.env_vars, *(variable for platform in named for variable in platform.env_vars)])
         return self.model_copy(update={"modules": modules, "env_vars": env_vars})
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """``environ`` with the site's variables, in which ``$NAME`` and ``${NAME}`` are what they were before."""
         changed = dict(environ)
         for name, value in self.env_vars:
-            changed[name] = VARIABLE.sub(lambda found: changed.get(found[0].strip("${}"), ""), value)
+            changed[name] = VARIABLE.sub(lambda match: changed.get(match[0].strip("${}"), ""), value)
         return changed
 
     def gpu_options(self, gpus_per_node: int) -> list[str]:
@@ -109,14 +109,10 @@ class Site(Partition):
         return self._path("hosts", self.extras.hosts)
 
     def namespaces_of(self, host: str) -> int | None:
-        """The process whose network and UTS namespaces are the host's; None where hosts are machines.
-
-        Its PID is the first word of a file. Raises InvalidInput for a host that is not there.
-        """
-        if self.extras.namespaces is None:
+        """The PID, first in its file, in the host's network and UTS namespaces; None for machines. Raises InvalidInput."""
+        path = self._path("namespaces", self.extras.namespaces and self.extras.namespaces.format(host=host))
+        if path is None:
             return None
-        path = self._path("namespaces", self.extras.namespaces.format(host=host))
-        assert path
         try:
             return int(path.read_text().split()[0])
         except (OSError, ValueError, IndexError):
@@ -157,8 +153,8 @@ def find(name: str, environ: str | None = None, backend: str | None = None) -> S
         named = ", ".join(partition.environs) or "no environments"
         raise InvalidInput(f"--environ {environ}: {system.name}:{partition.name} has {named}")
     environments = {environment.name: environment for environment in file.description.environments}
-    every = [environments[name] for name in (partition.environs if environ is None else [environ])]
-    suited = (each for each in every if not backend or not each.extras.backends or backend in each.extras.backends)
+    candidates = [environments[name] for name in (partition.environs if environ is None else [environ])]
+    suited = (each for each in candidates if not backend or backend in (each.extras.backends or [backend]))
     return merged(file.path, system, partition, next(suited, None))
 
 
@@ -184,30 +180,30 @@ def _located(name: str) -> tuple[SiteFile, str, str]:
             raise InvalidInput(f"site file {name}: no such file")
         return read(path), "", ""
     system, _, partition = name.partition(":")
-    every = files()
-    meant = [file for file in every if system == file.path.stem or system in file.claimed]
-    if meant:
-        return min(meant, key=lambda file: (file.built_in, system != file.path.stem)), system, partition
-    known = [f"{each.name}:{part.name}" for file in every for each in file.systems for part in each.partitions]
-    names = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in every), *known]
+    known_files = files()
+    matches = [file for file in known_files if system == file.path.stem or system in file.claimed]
+    if matches:
+        return min(matches, key=lambda file: (file.built_in, system != file.path.stem)), system, partition
+    known = [f"{each.name}:{part.name}" for file in known_files for each in file.systems for part in each.partitions]
+    names = [*(site.partition(":")[0] for site in known), *(file.path.stem for file in known_files), *known]
     close = did_you_mean(name, names) or did_you_mean(system, names)
     raise InvalidInput(f"unknown site '{name}'; {close + ' ' if close else ''}known sites are {', '.join(known)}")
 
 
 def _in_turn(variables: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """``variables`` without those that a later one replaces; one in which ``$NAME`` of its own stands adds to them."""
+    """``variables`` without those that a later one replaces; one whose value has its own ``$NAME`` adds to the earlier."""
     kept: dict[str, list[str]] = {}
     for name, value in variables:
-        adds = any(found.strip("${}") == name for found in VARIABLE.findall(value))
+        adds = any(reference.strip("${}") == name for reference in VARIABLE.findall(value))
         kept[name] = [*(kept.get(name, []) if adds else []), value]
     return tuple((name, value) for name, values in kept.items() for value in values)
 
 
 def merged(file: Path, system: SystemEntry, partition: Partition, environment: SiteEnvironment | None) -> Site:
-    """What a run gets of a partition: its system's fields, its own and those of one of its environments."""
+    """The site of a run: the fields of a system, of one of its partitions and of one of that one's environments."""
     layers = (system, partition, *((environment,) if environment else ()))
     cpus, cpus_per_core = partition.processor.num_cpus, partition.processor.num_cpus_per_core
-    own = {
+    fields = {
         "name": f"{system.name}:{partition.name}",
         "file": file,
         "descr": ", ".join(text for text in (system.descr, partition.descr) if text),
@@ -222,62 +218,59 @@ def merged(file: Path, system: SystemEntry, partition: Partition, environment: S
         "environ": environment.name if environment else None,
         "environ_extras": environment.extras if environment else EnvironmentExtras(),
     }
-    return Site(**vars(partition) | own)
+    return Site(**vars(partition) | fields)
 
 
 def names() -> list[str]:
-    """What ``find`` knows by name: systems, and their partitions as SYSTEM:PARTITION."""
+    """The names that ``find`` knows: systems, and their partitions as SYSTEM:PARTITION."""
     partitions = [row["name"] for row in survey()[0]]
     return sorted({*partitions, *(name.partition(":")[0] for name in partitions)})
 
 
 def survey() -> tuple[list[dict[str, str]], list[SiteFile]]:
     """All partitions that ``find`` knows, as ``harness list sites`` shows them, and the files that are broken."""
-    every = files()
-    taken: set[str] = set()
-    rows = []
-    for file in every:
-        for system in file.systems:
-            for partition in system.partitions if system.name not in taken else ():
-                cpus = [f"{partition.processor.num_cpus} CPUs"] if partition.processor.num_cpus else []
-                devices = [f"{device.num_devices} × {device.model or device.type}" for device in partition.devices]
-                site = merged(file.path, system, partition, None)
-                row = {
-                    "name": site.name,
-                    "scheduler": site.scheduler,
-                    "node": ", ".join(cpus + devices),
-                    "descr": site.descr,
-                    "origin": "built in" if file.built_in else "yours",
-                    "file": str(file.path),
-                }
-                rows.append(row)
+    known_files, taken, rows = files(), set[str](), []
+    for file in known_files:
+        free = [system for system in file.systems if system.name not in taken]
+        for site in [merged(file.path, system, part, None) for system in free for part in system.partitions]:
+            cpus = [f"{site.processor.num_cpus} CPUs"] if site.processor.num_cpus else []
+            devices = [f"{device.num_devices} × {device.model or device.type}" for device in site.devices]
+            row = {
+                "name": site.name,
+                "scheduler": site.scheduler,
+                "node": ", ".join(cpus + devices),
+                "descr": site.descr,
+                "origin": "built in" if file.built_in else "yours",
+                "file": str(file.path),
+            }
+            rows.append(row)
         taken |= file.claimed
-    return rows, [file for file in every if file.mistakes]
+    return rows, [file for file in known_files if file.mistakes]
 
 
 def checked_files(names: Iterable[str]) -> list[SiteFile]:
-    """The files that ``names`` mean (names as for ``find``); all there are, if there are no names. Raises InvalidInput."""
+    """The files of ``names``, which are as for ``find``; without names all files. Raises InvalidInput."""
     chosen = [_located(name)[0] for name in names]
     return list({file.path: file for file in chosen}.values()) if chosen else files()
 
 
 def mistakes(file: SiteFile) -> list[Mistake]:
-    """Everything that is wrong with ``file``, also that which other files and this program make wrong."""
+    """All mistakes in ``file``, also with regard to other files and to this program."""
     from harness.core.backend import names
 
-    wrong = [*file.mistakes]
+    problems = {}
     for e, environment in enumerate(file.description.environments if file.description else ()):
         for b, name in enumerate(environment.extras.backends):
             if name not in names():
-                field = f"environments[{e}].extras.backends[{b}]"
-                wrong.append(Mistake(str(file.path), field, f"unknown backend '{name}'; {instead(name, names())}"))
+                unknown = f"unknown backend '{name}'; {instead(name, names())}"
+                problems[f"environments[{e}].extras.backends[{b}]"] = unknown
     # Which of two files of the user's with one system is meant depends on their names, and should not.
-    own = _in_folder(user_folder())
-    owners = {name: path for path in own if path != file.path for name in read(path).claimed}
-    for s, system in enumerate(file.systems if file.path in own else ()):
+    users = _in_folder(user_folder())
+    owners = {name: path for path in users if path != file.path for name in read(path).claimed}
+    for s, system in enumerate(file.systems if file.path in users else ()):
         if owner := owners.get(system.name):
-            wrong.append(Mistake(str(file.path), f"systems[{s}].name", f"'{system.name}' is also in {owner}"))
-    return wrong
+            problems[f"systems[{s}].name"] = f"'{system.name}' is also in {owner}"
+    return [*file.mistakes, *(Mistake(str(file.path), field, reason) for field, reason in problems.items())]
 
 
 def values(site: Site) -> dict[str, str]:

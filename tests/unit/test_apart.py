@@ -57,14 +57,14 @@ def test_on_a_machine_with_other_users_a_run_needs_a_network_of_its_own(
     monkeypatch.setattr(apart, "possible", lambda: False)
     spec = RunSpec.validated(backend="parameter_server", nodes=1, device="cpu", model="pointwise")
     place = Place()
+    (refusal,) = place.refusals([place.prepare(spec)])
+    wording("others").answered(refusal)
     with wording("others").raises(InvalidInput):
-        place._check_room(place.prepare(spec))
-    forced = Place(force=True)
-    forced._check_room(forced.prepare(spec))
-    safe = spec.model_copy(update={"backend": "pytorch"})
-    place._check_room(place.prepare(safe))
+        place.check(place.prepare(spec))
+    assert Place(force=True).refusals([place.prepare(spec)]) == []
+    assert place.refusals([place.prepare(spec.model_copy(update={"backend": "pytorch"}))]) == []
     monkeypatch.setattr(apart, "possible", lambda: True)
-    place._check_room(place.prepare(spec))
+    assert place.refusals([place.prepare(spec)]) == []
 
 
 def test_a_cluster_is_told_who_can_reach_the_servers(wording: Wording) -> None:

@@ -155,7 +155,7 @@ def test_site_init_finds_the_platforms_that_are_there(tmp_path: Path, monkeypatc
     shell_program(tmp_path / "srun", "echo '      --environment=FILE  [CE] environment'")
     for name in ("apptainer", "docker", "bwrap"):
         shell_program(tmp_path / name, "")
-    assert containers.found() == ["Apptainer", "CE"]
+    assert containers.available() == ["Apptainer", "CE"]
     assert containers.lacking("Pyxis") == "Pyxis: srun has no --container-image"
     assert containers.lacking("Sarus") == "Sarus: no `sarus` on PATH"
 

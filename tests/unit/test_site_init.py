@@ -31,7 +31,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
     monkeypatch.setenv("REFUSED", "nothing of it")
     monkeypatch.delenv("SCRATCH", raising=False)
     monkeypatch.setattr("socket.gethostname", lambda: "login3.cluster")
-    trial._said.cache_clear()
+    trial._reply.cache_clear()
 
     def program(name: str, body: str) -> None:
         shell_program(tmp_path / "bin" / name, body)
@@ -94,7 +94,7 @@ def test_a_partition_is_ok_only_if_a_run_would_be_taken(
     assert changed["right"] in path.read_text()
     path.write_text(path.read_text().replace(changed["right"], changed["wrong"], 1))
     monkeypatch.setenv("REFUSED", changed["refused"])
-    trial._said.cache_clear()
+    trial._reply.cache_clear()
     done = harness("site", "check", "mine")
     assert done.code == 2
     case.answered(done.stdout, FILE=path)
@@ -106,7 +106,7 @@ def test_the_account_of_the_config_is_the_trials(
     harness("site", "init", "mine").succeeded()
     (sites.user_folder().parent / "config.toml").write_text('account = "s123"')
     monkeypatch.setenv("REFUSED", "--account=s123")
-    trial._said.cache_clear()
+    trial._reply.cache_clear()
     assert "--account=s123: not that" in harness("site", "check", "mine").stdout
 
 
@@ -114,6 +114,6 @@ def test_what_was_not_tried_is_valid_and_not_ok(slurm: Slurm, harness: Harness) 
     shown = harness("site", "check", "daint", "generic-slurm", "ec2", "--offline").succeeded().stdout
     assert [line.split()[0] for line in shown.splitlines()] == ["valid"] * 4
     slurm("sinfo", "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1")
-    trial._said.cache_clear()
+    trial._reply.cache_clear()
     shown = harness("site", "check", "generic-slurm").succeeded().stdout
     assert shown.startswith("valid") and "whose controller does not answer" in shown

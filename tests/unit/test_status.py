@@ -203,12 +203,12 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
 ) -> None:
     run = begun(3)
     processes = [SimpleNamespace(events={"exit": {"code": 0}})]
-    watch = SimpleNamespace(followed=processes, first_error=lambda: None)
     hosts = Hosts([("nid1", "nid1")], "2026-01-01T00:00:10+00:00")
-    monkeypatch.setattr(collect, "_watch", lambda run, number, ended: (watch, hosts))
+    watch = SimpleNamespace(followed=processes, first_error=lambda: None, hosts=hosts)
+    monkeypatch.setattr(collect, "_watch", lambda run, number, ended: watch)
     marks_s = [64.0 * step / run.spec.steps for step in range(run.spec.steps + 1)]
     window = {"ranks": [SimpleNamespace(window_s=64.0, marks_s=marks_s)]}
-    monkeypatch.setattr(Measurement, "judge", lambda run, number, *more: run.judged.append(window))
+    monkeypatch.setattr(Measurement, "judge", lambda run, *more: run.judged.append(window))
     heard: list[tuple[int, str, str]] = []
 
     class Ears(Listener):
@@ -230,7 +230,7 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
     end(2, 0)
     collect._hear_of_repeats(run, pace, known, Ears())
     assert len(heard) == 1, "what the file system does not show yet is waited for"
-    monkeypatch.setattr(collect, "from_exit_events", lambda watch, timeout_s: RunFailed("rank 0 exited with 1"))
+    monkeypatch.setattr(collect, "from_exit_events", lambda watch: RunFailed("rank 0 exited with 1"))
     end(2, 1)
     collect._hear_of_repeats(run, pace, known, Ears())
     assert heard[1:] == [(2, "", "rank 0 exited with 1")] and not pace.left and not run.judged
@@ -275,9 +275,10 @@ def test_who_waits_hears_of_what_ends_from_then_on(begun: Callable[..., Run], mo
         def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
             heard.append(repeat)
 
-    watch = SimpleNamespace(followed=[SimpleNamespace(events={"exit": {"code": 0}})], first_error=lambda: None)
     hosts = Hosts([("nid1", "nid1")], "2026-01-01T00:00:10+00:00")
-    monkeypatch.setattr(collect, "_watch", lambda run, number, ended: (watch, hosts))
+    processes = [SimpleNamespace(events={"exit": {"code": 0}})]
+    watch = SimpleNamespace(followed=processes, first_error=lambda: None, hosts=hosts)
+    monkeypatch.setattr(collect, "_watch", lambda run, number, ended: watch)
     monkeypatch.setattr(Measurement, "judge", lambda *more: None)
     monkeypatch.setattr(collect.slurm, "cancel", lambda jobs: None)
     monkeypatch.setattr(collect, "jobs_of", lambda runs: {run.folder: end(2)})
