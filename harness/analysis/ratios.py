@@ -433,9 +433,9 @@ def _shares(tests: int) -> list[float]:
 
 
 class Shift(NamedTuple):
-    """A difference NEW − OLD of the means of logarithms, with the estimated ``variance`` of its error.
+    """A difference NEW − OLD of the means of logarithms, which is the logarithm of the ratio of geometric means.
 
-    That has so many degrees of ``freedom``: inf for a known one. Student's t-test judges it.
+    Its estimated ``variance`` has so many degrees of ``freedom``: inf for a known one. Student's t-test judges it.
     """
 
     value: float

@@ -164,7 +164,7 @@ def rate(standing: Standing) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _speeds(race: Race) -> list[tuple[str, ...]]:
+def _speeds(race: Race) -> Sequence[tuple[str, ...]]:
     rows = [("size", "way of distributing", "img/s", "the fastest's / its img/s", "best of")]
     for ranking in race.sizes:
         for standing, lead in zip(ranking.standings, _leads(ranking), strict=True):
@@ -174,7 +174,7 @@ def _speeds(race: Race) -> list[tuple[str, ...]]:
     return rows
 
 
-def _efficiencies(ranking: Ranking) -> list[tuple[str, ...]]:
+def _efficiencies(ranking: Ranking) -> Sequence[tuple[str, ...]]:
     rows = [("way of distributing", "scaling efficiency", "the best's / its efficiency")]
     for standing, lead in zip(ranking.standings, _leads(ranking), strict=True):
         rows.append((who(standing), percent(standing.point.efficiency, None, 1), lead))

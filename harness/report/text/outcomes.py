@@ -38,14 +38,12 @@ def summary(record: Record, path: Path) -> str:
     throughput, steps, checks = record.derived.img_per_s, record.derived.step_times, record.repeats[0].checks
     energy, joules = record.derived.energy, record.derived.energy.joules_per_image
     losses = work.of_one(record.derived.fingerprint, record.spec.precision, record.spec.device)
-    image = record.software.get("image")  # that the processes ran in, if any
+    of_image = []
+    if image := record.software.get("image"):  # that the processes ran in
+        of_image.append(f"  image      {image['platform']} {image['name']}, {image['digest'] or 'digest not known'}")
     lines = [
         describe(record.spec),
-        *(
-            [f"  image      {image['platform']} {image['name']}, {image['digest'] or 'digest not known'}"]
-            if image
-            else []
-        ),
+        *of_image,
         f"  img/s      {_with_interval(throughput, jobs=len({repeat.job for repeat in record.repeats}))}",
         f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
         f"jitter {steps.jitter_s * 1e3:.1f} ms; "

@@ -121,10 +121,10 @@ def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Tab
     parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or name in several)]
     ways = [name for name in ("framework", "transport") if varies(name)]
     common: dict[str, tuple[str, CellValue]] = {}
-    for name, written in {"framework": str, "transport": str, **_PARTS}.items():
+    for name in ("framework", "transport", *_PARTS):
         value = data[results[0].data] if name == "data" else getattr(results[0], name)
         if name not in (*ways, *varied) and value not in ("", 0, _USUAL.get(name)):
-            common[name] = written(value), value
+            common[name] = _PARTS.get(name, str)(value), value
     searched = {run.backend for run in results if run.ps > 1}
     options = {contender: varied_options(run.options for run in runs) for contender, runs in grouped(results, who)}
     orders, configurations = dict[Result, tuple[object, ...]](), dict[Result, str]()
