@@ -64,7 +64,7 @@ def power(deviation: float, difference: float, repeats: int, together: int = 1) 
 
 
 def repeats_for(deviation: float, difference: float, together: int = 1) -> int | None:
-    """How many repeats of each side show a ``difference`` in this noise with ``POWER``; None for too many."""
+    """The number of repeats of each side that show a ``difference`` in this noise with ``POWER``; None for too many."""
     most = 2
     while power(deviation, difference, most, together) < POWER:
         if most == MOST_REPEATS:
@@ -75,7 +75,7 @@ def repeats_for(deviation: float, difference: float, together: int = 1) -> int |
 
 @dataclass(frozen=True)
 class PairedVerdict:
-    """What the repeats of both sides say. ``ratio`` is B's rate over A's (geometric means), ``ci95`` its interval.
+    """The verdict of the repeats of both sides. ``ratio`` is B's rate over A's (geometric means), ``ci95`` its interval.
 
     So many ``units`` of each side would decide what is undecided if ratio and noise stay as they are; None for too many.
     These are repeats, or ``jobs`` if there are several.
@@ -112,27 +112,28 @@ class PairedVerdict:
 
     @property
     def repeats_for_difference(self) -> int | None:
-        """How many of each side show the difference in the noise that was seen; None for too many."""
+        """The number of repeats of each side that show the difference in the noise that was seen; None for too many."""
         return repeats_for(self.noise.deviation, self.difference, self.together)
 
     @property
     def largest(self) -> float:
         """The largest difference that is not excluded, as a share, whichever side is faster."""
-        return _largest(self.ci95)
+        low, high = self.ci95
+        return max(1 / low, high) - 1
 
 
 def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> PairedVerdict:
-    """What two or more repeats of each side say, that took turns in the same jobs, about a ``difference`` (0.02 for 2 %).
+    """Judge two or more repeats of each side, that took turns in the same jobs, by a ``difference`` (0.02 for 2 %).
 
-    It is one of so many verdicts that are to hold ``together``.
+    The verdict is one of so many that are to hold ``together``.
     """
     from scipy.special import stdtrit
 
     jobs, noise = len(a.by_job), Noise.of([a.values, b.values])
     assert noise
     of_job = [(a.by_job[job], b.by_job[job]) for job in a.by_job]
-    pairs = [(fmean(one), fmean(other)) for one, other in of_job] if jobs > 1 else list(zip(*of_job[0], strict=True))
-    differences = np.array([other - one for one, other in pairs])
+    pairs = [tuple(map(fmean, sides)) for sides in of_job] if jobs > 1 else [*zip(*of_job[0], strict=True)]
+    differences = np.diff(pairs).ravel()
     shift, deviation = float(differences.mean()), float(differences.std(ddof=1))
 
     def half(units: int) -> float:
@@ -142,7 +143,7 @@ def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> PairedV
         return quantile * factor * max(deviation, 1e-14) / math.sqrt(units)
 
     low, high = math.exp(shift - half(len(pairs))), math.exp(shift + half(len(pairs)))
-    answer: PairAnswer = "no difference" if _largest((low, high)) <= difference else "undecided"
+    answer: PairAnswer = "no difference" if max(1 / low, high) - 1 <= difference else "undecided"
     if deviation <= ROUNDED:
         answer = "undecided"
     elif not low <= 1 <= high:
@@ -155,10 +156,5 @@ def judge(a: Sample, b: Sample, difference: float, together: int = 1) -> PairedV
 
 
 def _level(together: int) -> float:
-    """Of the interval of each of so many verdicts, all of which hold with ``LEVEL``."""
+    """The level of the interval of each of so many verdicts, all of which hold with ``LEVEL``."""
     return 1 - (1 - LEVEL) / together
-
-
-def _largest(limits: Interval) -> float:
-    low, high = limits
-    return max(1 / low, high) - 1

@@ -1,33 +1,34 @@
 """Results of two systems, or published ones beside measured ones, made comparable: equal in all that both sides know.
 
-Their specs are never equal texts: another machine has other cores, a publication does not say how many steps it took. What
-is matched is what defines the training and its size (``MATCHED``), as far as it is known of every run of both sides. All
-else may differ, and is said.
+Their specs are never equal texts: another machine has other cores, a publication does not say how many steps it took. They
+are matched by the fields that define the training and its size (``MATCHED``), as far as these are known of every run of
+both sides. All other fields may differ, and are named.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 
 from harness.core.text import plural
 from harness.errors import InvalidInput
 from harness.results.result import LENGTH, Result
 
-# What has to be equal, if it is known.
+# Fields that have to be equal, if they are known.
 MATCHED = (
     *("backend", "framework", "transport", "model", "nodes", "devices_per_node", "ps", "batch_size"),
     *("image_size", "data", "precision", "training", "options"),
 )
-# What else may explain a difference, beside the environment of records.
-_SAID = ("processor", "device", "software", "mpi", "threads")
+# Fields that may explain a difference, too, beside the environment of records.
+_NAMED = ("processor", "device", "software", "mpi", "threads")
 _UNKNOWN = ("", 0)
 _ALWAYS = ("backend", "nodes", "devices_per_node", "training")  # a published table knows them, too
 
 
 def matched(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[Result], list[Result], list[str]]:
-    """Both sides with ``spec`` reduced to what both know, and with notes of what that leaves open.
+    """Both sides with ``spec`` reduced to the fields that both know, and notes of the fields that this leaves open.
 
     Where several configurations of a side are one measurement then, such as several numbers of parameter servers of which
     the other side does not say how many it had, the fastest counts: intervals do not allow for that choice, the note says
@@ -42,24 +43,21 @@ def matched(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[Result],
                 f"{name} holds results of {len(systems)} systems ({', '.join(systems)}); give those of one"
             )
     names = [name for name in MATCHED if name in _ALWAYS or all(_known(side, name) for side in sides.values())]
-    open_ = [
-        name
-        for name in MATCHED
-        if name not in names and any(_value(run, name) not in _UNKNOWN for side in sides.values() for run in side)
+    runs = [*chain(*sides.values())]
+    unmatched = [
+        name for name in MATCHED if name not in names and any(_value(run, name) not in _UNKNOWN for run in runs)
     ]
     notes, reduced = [], []
-    if open_:
-        unknown = ", ".join(name.replace("_", " ") for name in open_)
+    if unmatched:
+        unknown = ", ".join(name.replace("_", " ") for name in unmatched)
         notes.append(f"not known on both sides, so not matched: {unknown}")
     for name, side in sides.items():
-        known = [replace(run, spec=_spec(run, names), environment=_environment(run, open_)) for run in side]
+        known = [replace(run, spec=_spec(run, names), environment=_environment(run, unmatched)) for run in side]
         fastest, more = _fastest(known)
         reduced.append(fastest)
         if more:
-            notes.append(
-                f"{name} has {plural(more, 'more configuration')} of these measurements; the fastest counts, "
-                "which flatters it"
-            )
+            configurations = plural(more, "more configuration")
+            notes.append(f"{name} has {configurations} of these measurements; the fastest counts, which flatters it")
     return reduced[0], reduced[1], notes
 
 
@@ -90,8 +88,8 @@ def _spec(run: Result, names: Sequence[str]) -> dict[str, object]:
     return spec | {"options": {**(run.options if "options" in names else {}), **ps}}
 
 
-def _environment(run: Result, open_: Sequence[str]) -> dict[str, str]:
-    names = {name: name.replace("_", " ") for name in (*_SAID, *open_)} | LENGTH
+def _environment(run: Result, unmatched: Sequence[str]) -> dict[str, str]:
+    names = {name: name.replace("_", " ") for name in (*_NAMED, *unmatched)} | LENGTH
     known = {name: value for field, name in names.items() if (value := _value(run, field)) not in _UNKNOWN}
     facts = {name: str(value) for name, value in known.items() if value == value}  # NaN is not known either
     if run.processor == run.system:  # as of published results, which name no other
@@ -100,11 +98,11 @@ def _environment(run: Result, open_: Sequence[str]) -> dict[str, str]:
 
 
 def _fastest(side: Sequence[Result]) -> tuple[list[Result], int]:
-    """Of each spec the runs of its fastest configuration, and how many other configurations there are."""
+    """The runs of the fastest configuration of each spec, and the number of other configurations."""
     ways: dict[str, dict[tuple[object, ...], list[Result]]] = defaultdict(lambda: defaultdict(list))
     for run in side:
-        way = tuple(_value(run, name) for name in (*MATCHED, *_SAID) if name != "processor")
+        way = tuple(_value(run, name) for name in (*MATCHED, *_NAMED) if name != "processor")
         ways[run.key][way].append(run)
-    best = {key: max(own.values(), key=lambda runs: fmean(run.rate for run in runs)) for key, own in ways.items()}
-    kept = {run for runs in best.values() for run in runs}
-    return [run for run in side if run in kept], sum(len(own) - 1 for own in ways.values())
+    fastest = (max(each.values(), key=lambda runs: fmean(run.rate for run in runs)) for each in ways.values())
+    kept = {*chain(*fastest)}
+    return [run for run in side if run in kept], sum(len(each) - 1 for each in ways.values())

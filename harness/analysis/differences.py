@@ -1,6 +1,7 @@
-"""What tells specs apart, and what differs between the environments of two groups of runs."""
+"""Names that tell specs apart, and differences between the environments of two groups of runs."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +27,9 @@ _ORDER = [
     )
 ]
 _PORT = re.compile(r"(?<=[\d\]]):\d+")
-# What every name of a spec says.
+# Parts of every name of a spec.
 _ALWAYS = ("backend", "framework", "transport", "model", "kernel", "size", "nodes", "devices_per_node")
-# What a spec gets from its machine unless told: an upgrade changes it without anybody's wish.
+# Taken from the machine unless somebody chose: an upgrade changes it without anybody's wish.
 _FROM_THE_MACHINE = {"threads", "data_threads", "data"}
 _ALIKE = ("backend", "kernel")  # specs that differ in these are not similar
 RunFacts = Mapping[str, str]
@@ -44,44 +45,45 @@ class Difference:
     new: str
 
     def __str__(self) -> str:
-        if self.name == "nodes":
-            parts = []
-            for what, nodes in (("new", self.new.split(", ")), ("no longer", self.old.split(", "))):
-                more = f" and {len(nodes) - _NAMES} more" if len(nodes) > _NAMES else ""
-                parts += [f"{what} {', '.join(nodes[:_NAMES])}{more}"] if nodes != [""] else []
-            return f"nodes: {'; '.join(parts)}"
-        return f"{self.name} {self.old or 'none'} → {self.new or 'none'}"
+        if self.name != "nodes":
+            return f"{self.name} {self.old or NONE} → {self.new or NONE}"
+        parts = []
+        for since, text in (("new", self.new), ("no longer", self.old)):
+            nodes = text.split(", ")
+            more = f" and {len(nodes) - _NAMES} more" if len(nodes) > _NAMES else ""
+            parts += [f"{since} {', '.join(nodes[:_NAMES])}{more}"] if text else []
+        return f"nodes: {'; '.join(parts)}"
 
 
 def environments(old: Sequence[RunFacts], new: Sequence[RunFacts]) -> tuple[Difference, ...]:
-    """What differs between the environments of two groups of runs.
+    """The differences between the environments of two groups of runs, the most relevant first.
 
-    Most relevant first. For ``nodes`` only those are told that the other side did not use. A whole group of names that one
-    side lacks, such as the packages of a run that failed before it could tell them, is not a difference but not known.
+    ``nodes`` are those that the other side did not use. A whole group of names that one side lacks, such as the packages of
+    a run that failed before it could tell them, is not a difference but not known.
     """
     before, after = _values(old), _values(new)
     known = {name.split(" ")[0] for name in before} & {name.split(" ")[0] for name in after}  # "package torch"
-    differing = [
-        name
-        for name in {**before, **after}
-        if name.split(" ")[0] in known and before.get(name, set()) != after.get(name, set())
-    ]
-    differing.sort(key=lambda name: (next(n for n, pattern in enumerate(_ORDER) if pattern.fullmatch(name)), name))
     differences = []
-    for name in differing:
-        here, there = before.get(name, set()), after.get(name, set())
-        both = here & there if name == "nodes" else set()
-        differences.append(Difference(name, ", ".join(sorted(here - both)), ", ".join(sorted(there - both))))
-    return tuple(differences)
+    for name in {**before, **after}:
+        here, there = before[name], after[name]
+        if name.split(" ")[0] in known and here != there:
+            both = here & there if name == "nodes" else set()
+            differences.append(Difference(name, ", ".join(sorted(here - both)), ", ".join(sorted(there - both))))
+    return tuple(sorted(differences, key=_relevance))
+
+
+def _relevance(difference: Difference) -> tuple[int, str]:
+    """The place of a difference in a list: the number of its pattern in ``_ORDER``, then its name."""
+    return next(n for n, pattern in enumerate(_ORDER) if pattern.fullmatch(difference.name)), difference.name
 
 
 def _values(environments: Sequence[RunFacts]) -> dict[str, set[str]]:
-    values: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = defaultdict(set)
     for environment in environments:
         for name, value in environment.items():
             if name == "gradients":
                 value = _PORT.sub("", value)  # every run finds free ports of its own
-            values.setdefault(name, set()).update(value.split(", ") if name == "nodes" else [value])
+            values[name].update(value.split(", ") if name == "nodes" else [value])
     return values
 
 
@@ -91,10 +93,10 @@ def spec_names(specs: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
     A field that all specs have tells all of them apart, an option of one backend that backend's.
     """
     fields = {text: _flat(spec) for text, spec in specs.items()}
-    by_backend: dict[str, list[dict[str, object]]] = {}
+    by_backend: dict[str, list[dict[str, object]]] = defaultdict(list)
     for spec in fields.values():
-        by_backend.setdefault(spec["backend"], []).append(spec)
-    own = {backend: _varying(alike) for backend, alike in by_backend.items()}
+        by_backend[spec["backend"]].append(spec)
+    of_backend = {backend: _varying(alike) for backend, alike in by_backend.items()}
     of_all = _varying(list(fields.values())) & {name for spec in specs.values() for name in spec}
     names = {}
     for text, spec in fields.items():
@@ -102,7 +104,7 @@ def spec_names(specs: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
         devices = f" × {spec['devices_per_node']}" if spec["devices_per_node"] > 1 else ""
         nodes = plural(spec["nodes"], "node") + devices
         main = [backend, spec["framework"], spec["transport"], _subject(spec), nodes]
-        telling = (own[backend] | of_all | {"ps"}) - {*_ALWAYS}
+        telling = (of_backend[backend] | of_all | {"ps"}) - {*_ALWAYS}
         known = dict.fromkeys(name for alike in by_backend[backend] for name in alike)
         others = [f"{name}={_shown(spec[name])}" for name in known if name in telling and name in spec]
         names[text] = " ".join([*(str(part) for part in main if part), *others])
@@ -136,18 +138,21 @@ def closest(specs: Mapping[str, Mapping[str, object]], others: Iterable[Mapping[
     is another kernel.
     """
 
-    def changed(own: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-        both = ((name, own.get(name, NONE), other.get(name, NONE)) for name in {**own, **other})
+    def changed(spec: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+        both = ((name, spec.get(name, NONE), other.get(name, NONE)) for name in {**spec, **other})
         return {name: f"{name} {here} → {there}" for name, here, there in both if here != there}
 
     def distance(changes: Mapping[str, str]) -> int:
         return sum(1 if name in _FROM_THE_MACHINE else 10 for name in changes)
 
-    known = [{name: _shown(value) for name, value in _flat(spec).items()} for spec in others]
+    def shown(spec: Mapping[str, object]) -> dict[str, str]:
+        return {name: _shown(value) for name, value in _flat(spec).items()}
+
+    known = [*map(shown, others)]
     nearest = {}
-    for text, spec in [*specs.items()][:_COMPARED]:
-        own = {name: _shown(value) for name, value in _flat(spec).items()}
-        similar = (changed(own, other) for other in known if all(own.get(name) == other.get(name) for name in _ALIKE))
+    for text, fields in zip(specs, map(shown, [*specs.values()][:_COMPARED]), strict=False):
+        alike = (other for other in known if all(fields.get(name) == other.get(name) for name in _ALIKE))
+        similar = (changed(fields, other) for other in alike)
         if changes := min(similar, key=distance, default=None):
             nearest[text] = ", ".join(changes.values())
     return nearest

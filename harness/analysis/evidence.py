@@ -1,5 +1,6 @@
-"""What a record says of its traffic and its input, bytes per server and waits for images, and of who was late."""
+"""Evidence in a record: bytes per parameter server, waits for images, and who was late."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -21,28 +22,23 @@ class ServerTraffic:
 
 
 def server_traffic(record: Record) -> list[ServerTraffic]:
-    """What each parameter server moved, by rank. Planned is what every worker pulls and pushes: workers × bytes held.
+    """The traffic of each parameter server, by rank. Planned are pulls and pushes of every worker: workers × bytes held.
 
     Empty without servers, or where a server's kernel did not tell.
     """
     counted = [repeat.ranks[0].servers for repeat in record.repeats if repeat.ranks[0].servers]
-    if not counted:
-        return []
-    steps, workers = record.spec.steps, record.plan["world_size"]
-    return [
-        ServerTraffic(
-            ps=server["ps"],
-            sent=fmean(servers[server["ps"]][0] for servers in counted) / steps,
-            received=fmean(servers[server["ps"]][1] for servers in counted) / steps,
-            planned=server["bytes"] * workers,
+    traffic = []
+    for server in record.plan["details"]["servers"] if counted else ():
+        sent, received = (
+            fmean(servers[server["ps"]][way] for servers in counted) / record.spec.steps for way in (0, 1)
         )
-        for server in record.plan["details"]["servers"]
-    ]
+        traffic.append(ServerTraffic(server["ps"], sent, received, server["bytes"] * record.plan["world_size"]))
+    return traffic
 
 
 @dataclass(frozen=True)
 class InputWait:
-    """How long a step waits for its batch: the mean over steps and repeats of what the rank waits that waits longest.
+    """The wait of a step for its batch: the mean over steps and repeats of the longest wait of any rank.
 
     In synchronous training nobody is faster than that rank. Times are those of the device. ``share`` is that of a step's
     time; ``rank`` waits most of all.
@@ -54,7 +50,7 @@ class InputWait:
 
 
 def input_wait(repeats: Sequence[Repeat], dilation: float = 1.0) -> InputWait | None:
-    """What a run waited for its images; None when its workers did not tell, or all images are synthetic."""
+    """The wait of a run for its images; None when its workers did not tell, or all images are synthetic."""
     # For each step the longest wait of any rank; none where not all ranks tell.
     waits = [[max(step) for step in zip(*(rank.input_wait_s for rank in each.ranks), strict=False)] for each in repeats]
     if not repeats or not all(waits):
@@ -80,42 +76,44 @@ class Late:
 
 
 def late(record: Record) -> list[Late]:
-    """What a completed record says of who was late; empty where nobody was, or ranks did not tell.
+    """The ranks and hosts of a completed record that were late; empty where none was, or ranks did not tell.
 
     Real devices do not tell how long they computed: there the check before the run counts, if there was one. Times are
     those of the device, in seconds.
     """
     spec, ranks = record.spec, record.repeats[0].ranks
-    hosts = {rank.rank: rank.host for rank in ranks}
-    found: list[Late] = []
+    late: list[Late] = []
     if record.preflight and record.preflight.pairs:
-        found += [Late(None, each.node, f"before the run it {each.sentence}") for each in record.preflight.pairs.slow]
+        late += [Late(None, each.node, f"before the run it {each.sentence}") for each in record.preflight.pairs.slow]
     per_step = 1 / (spec.steps * spec.dilation)
     computing = per_step * len(ranks) / spec.workers  # a rank may have several devices
-    for rank, own, usual in _beside(record, lambda one: one.kept.computed_s if one.kept else None):
-        if own > (1 + NOTABLE) * usual:
-            times = f"{own * computing:.3g} s per step, the others' {usual * computing:.3g} s"
-            found.append(Late(rank, hosts[rank], f"its device computed {times}"))
-    for rank, own, usual in _beside(record, lambda one: one.kept.link_bytes_per_s if one.kept else None):
-        if own < SHARE * usual:
-            rates = f"{own / 1e6:.3g} MB/s, the others' {usual / 1e6:.3g} MB/s"
-            found.append(Late(rank, hosts[rank], f"its link carries {rates}"))
+    for rank, mean, usual in _beside(record, lambda rank: rank.kept.computed_s if rank.kept else None):
+        if mean > (1 + NOTABLE) * usual:
+            times = f"{mean * computing:.3g} s per step, the others' {usual * computing:.3g} s"
+            late.append(Late(rank.rank, rank.host, f"its device computed {times}"))
+    for rank, mean, usual in _beside(record, lambda rank: rank.kept.link_bytes_per_s if rank.kept else None):
+        if mean < SHARE * usual:
+            rates = f"{mean / 1e6:.3g} MB/s, the others' {usual / 1e6:.3g} MB/s"
+            late.append(Late(rank.rank, rank.host, f"its link carries {rates}"))
     window_s = median(rank.window_s for rank in ranks)
-    for rank, own, usual in _beside(record, lambda one: sum(one.input_wait_s) if one.input_wait_s else None):
-        if own > usual + NOTABLE * window_s:
-            times = f"{own * per_step:.3g} s per step for its images, the others {usual * per_step:.3g} s"
-            found.append(Late(rank, hosts[rank], f"it waited {times}"))
-    return found
+    for rank, mean, usual in _beside(record, lambda rank: sum(rank.input_wait_s) if rank.input_wait_s else None):
+        if mean > usual + NOTABLE * window_s:
+            times = f"{mean * per_step:.3g} s per step for its images, the others {usual * per_step:.3g} s"
+            late.append(Late(rank.rank, rank.host, f"it waited {times}"))
+    return late
 
 
-def _beside(record: Record, figure: Callable[[Rank], float | None]) -> Iterator[tuple[int, float, float]]:
-    """Each rank with its mean over the repeats, and the median of the others' means; nothing if a rank does not tell."""
-    values: dict[int, list[float]] = {}
-    for one in (one for repeat in record.repeats for one in repeat.ranks):
-        if (value := figure(one)) is None:
+def _beside(record: Record, figure: Callable[[Rank], float | None]) -> Iterator[tuple[Rank, float, float]]:
+    """Each rank of the first repeat with its mean over the repeats, and the median of the others' means.
+
+    Nothing if a rank does not tell, or there is no other one.
+    """
+    values: dict[int, list[float]] = defaultdict(list)
+    for rank in (rank for repeat in record.repeats for rank in repeat.ranks):
+        if (value := figure(rank)) is None:
             return
-        values.setdefault(one.rank, []).append(value)
-    means = {rank: fmean(those) for rank, those in values.items()}
-    for rank, own in means.items():
-        if others := [mean for other, mean in means.items() if other != rank]:
-            yield rank, own, median(others)
+        values[rank.rank].append(value)
+    means = {number: fmean(each) for number, each in values.items()}
+    for rank in record.repeats[0].ranks:
+        if others := [mean for number, mean in means.items() if number != rank.rank]:
+            yield rank, means[rank.rank], median(others)

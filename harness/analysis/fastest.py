@@ -1,11 +1,11 @@
-"""Which way of distributing is fastest at each size, by how much and how sure; and which scales best.
+"""The ways of distributing that are fastest at each size, by how much and how sure; and those that scale best.
 
-A *race* is what was measured like for like: system, model, data, device, precision, image size, per-device batch and
-devices per node are equal, and nothing is another training. Contenders are told apart by backend, framework, software,
-transport and MPI library, each with its best configuration at each size.
+A *race* was measured like for like: system, model, data, device, precision, image size, per-device batch and devices per
+node are equal, and nothing is another training. Contenders differ in backend, framework, software, transport or MPI
+library, each with its best configuration at each size.
 
-That the best one of several is better than all others is claimed if it differs significantly from each of them
-(docs/verdict.md): that needs no correction for the number of contenders (Gutmann and Maymin 1987, "Is the selected
+The best one of several is claimed to be better than all others if it differs significantly from each of them
+(docs/verdict.md). That needs no correction for the number of contenders (Gutmann and Maymin 1987, "Is the selected
 population the best?"; Hung and Fithian 2019, "Rank verification for exponential families").
 """
 
@@ -22,7 +22,7 @@ from harness.analysis.scaling import Curve, CurvePoint, SharedFacets
 from harness.analysis.verdict import MARGIN
 from harness.results.result import LENGTH, Result
 
-# What is equal in a race.
+# Equal in a race.
 TERMS = (*(name for name in scaling.EQUAL if name != "family"), "batch_size", "devices_per_node")
 
 
@@ -59,39 +59,37 @@ class Ranking:
     @property
     def p(self) -> float | None:
         """The largest of the probabilities of differences as large as those between the first and each other one."""
-        each = [one.ratio.p for one in self.standings[1:]]
-        return None if None in each else max((p for p in each if p is not None), default=None)
+        known = [p for standing in self.standings[1:] if (p := standing.ratio.p) is not None]
+        return max(known, default=None) if len(known) == len(self.standings) - 1 else None
 
     @property
     def rivals(self) -> tuple[Standing, ...]:
-        """Those that may be as good as the first: none if it is decided, else at least the one hardest to tell from it."""
+        """The others that may be as good as the first: none if it is decided, else at least the hardest one to tell."""
         if self.decided or len(self.standings) < 2:
             return ()
         limit = min(1 - ratios.LEVEL, 1.0 if self.p is None else self.p)
-        return tuple(one for one in self.standings[1:] if one.ratio.p is None or one.ratio.p >= limit)
+        return tuple(other for other in self.standings[1:] if other.ratio.p is None or other.ratio.p >= limit)
 
     @property
     def unit(self) -> ratios.ChanceUnit:
-        """That of the comparison with the fewest jobs."""
-        return min(one.ratio.unit for one in self.standings[1:])
+        """The unit of the comparison with the fewest jobs."""
+        return min(other.ratio.unit for other in self.standings[1:])
 
     @cached_property
     def units(self) -> int | None:
-        """How many jobs it takes, or repeats where one job has pairs, to tell the first from the hardest one to tell from
-        it.
-
-        Or that both are within the margin of one another, at the noise seen, if their ratio stays; None where not known.
+        """The number of jobs, or of repeats where one job has pairs, that tells the first from the hardest one to tell
+        from it, or tells that both are within the margin, at the noise seen, if their ratio stays; None where not known.
         """
         if len(self.standings) < 2:
             return None
-        hardest = max(self.standings[1:], key=lambda one: one.ratio.p or 0.0)
+        hardest = max(self.standings[1:], key=lambda other: other.ratio.p or 0.0)
         over, under = scaling.ratio_terms(self.best.point, hardest.point, by_efficiency=self.base > 0)
         return ratios.units_for(over, under, math.log(hardest.ratio.value), math.log1p(self.margin), self.level)
 
     @property
     def equal(self) -> bool:
-        """Whether the first is known to be within the margin of all its rivals."""
-        limits = [one.ratio.interval for one in self.rivals]
+        """True if the first is known to be within the margin of all its rivals."""
+        limits = [rival.ratio.interval for rival in self.rivals]
         return bool(limits) and all(each is not None and each[1] <= 1 + self.margin for each in limits)
 
 
@@ -111,7 +109,7 @@ class Race:
 
     @property
     def base(self) -> int:
-        """What efficiencies in this race are relative to, in workers; 0 where each curve's smallest size has to do."""
+        """The workers that efficiencies in this race are relative to; 0 where each curve's smallest size has to do."""
         return self.scales.base if self.scales else 0
 
     @property
@@ -133,14 +131,8 @@ def races(results: Sequence[Result], curves: Sequence[Curve] | None = None, marg
         points = tuple(point for point in curve.points if not math.isnan(point.img_per_s))
         if points and curve.scaling == "weak" and not curve.facets["training"]:
             groups[tuple(curve.facets[name] for name in TERMS)].append(replace(curve, points=points))
-    found = []
-    for alike, its in groups.items():
-        runs = set[Result]().union(*(curve.runs for curve in its))
-        lengths = {name: {getattr(run, name) for run in runs} for name in LENGTH}
-        values = {name: sorted(value for value in its if value == value) for name, its in lengths.items()}
-        varying = {name: several for name, several in values.items() if len(several) > 1}
-        found.append(_race(dict(zip(TERMS, alike, strict=True)), its, varying, margin))
-    return sorted(found, key=_contested, reverse=True)
+    races = [_race(dict(zip(TERMS, alike, strict=True)), entered, margin) for alike, entered in groups.items()]
+    return sorted(races, key=_contested, reverse=True)
 
 
 def on_common_bases(curves: Sequence[Curve], races: Sequence[Race]) -> list[Curve]:
@@ -150,12 +142,11 @@ def on_common_bases(curves: Sequence[Curve], races: Sequence[Race]) -> list[Curv
     without a base stay relative to their smallest size.
     """
     bases = {tuple(race.facets[name] for name in TERMS): race.base for race in races}
-
-    def base(curve: Curve) -> int:
-        alike = curve.scaling == "weak" and not curve.facets["training"]
-        return bases.get(tuple(curve.facets[name] for name in TERMS), 0) if alike else 0
-
-    return [scaling.rebased(curve, workers) if (workers := base(curve)) else curve for curve in curves]
+    rebased = []
+    for curve in curves:  # those of strong scaling have no ``batch_size``
+        base = bases.get(tuple(curve.facets.get(name) for name in TERMS))
+        rebased.append(scaling.rebased(curve, base) if base else curve)
+    return rebased
 
 
 def _contested(race: Race) -> tuple[int, int, int]:
@@ -164,9 +155,10 @@ def _contested(race: Race) -> tuple[int, int, int]:
     return (last[0].workers, len(last[0].standings), len(race.contested)) if last else (0, 0, 0)
 
 
-def _race(
-    facets: Mapping[str, object], curves: Sequence[Curve], varying: Mapping[str, Sequence[int]], margin: float
-) -> Race:
+def _race(facets: Mapping[str, object], curves: Sequence[Curve], margin: float) -> Race:
+    runs = set[Result]().union(*(curve.runs for curve in curves))
+    lengths = {name: sorted({value for run in runs if (value := getattr(run, name)) == value}) for name in LENGTH}
+    varying = {name: values for name, values in lengths.items() if len(values) > 1}
     entered: dict[int, list[_Entry]] = defaultdict(list)
     for curve in curves:
         for point in curve.points:

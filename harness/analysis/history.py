@@ -22,14 +22,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis import two_samples, work
+from harness.analysis import ratios, work
 from harness.analysis.differences import Difference, environments, spec_names
-from harness.analysis.two_samples import Vector
+from harness.analysis.ratios import Vector
 from harness.analysis.work import WorkChange
 from harness.core.statistics import MAD_TO_STDEV
 from harness.errors import InvalidInput
@@ -94,14 +95,13 @@ class History:
 
 
 def change_points(img_per_s: Sequence[float] | Vector) -> list[int]:
-    """Where the level of a series changed: the positions of the first runs after each change, in order.
+    """The positions of the first runs after each change of a series' level, in order.
 
     The same values give the same answer.
     """
     values = np.log(np.asarray(img_per_s, dtype=float))
-    found = sorted(_split(values, 0, len(values), LEVEL))
     # A split was placed before the later ones were known; now each is placed best between its neighbours.
-    bounds = [0, *found, len(values)]
+    bounds = [0, *sorted(_split(values, 0, len(values), LEVEL)), len(values)]
     for number in range(1, len(bounds) - 1):
         start, end = bounds[number - 1], bounds[number + 1]
         bounds[number] = start + _best(_clipped(values[start:end]))[0]
@@ -115,13 +115,12 @@ def _split(values: Vector, start: int, end: int, level: float) -> Iterator[int]:
     segment = _clipped(values[start:end])
     if np.ptp(segment) == 0:
         return
-    at, distance = _best(segment)
-    if not _significant(segment, distance, level):
-        return
-    middle = start + at
-    yield middle
-    yield from _split(values, start, middle, level / 2)
-    yield from _split(values, middle, end, level / 2)
+    before, distance = _best(segment)
+    if _significant(segment, distance, level):
+        middle = start + before
+        yield middle
+        yield from _split(values, start, middle, level / 2)
+        yield from _split(values, middle, end, level / 2)
 
 
 def _clipped(values: Vector) -> Vector:
@@ -138,7 +137,7 @@ def _best(segment: Vector) -> tuple[int, float]:
 
 
 def _distances(rows: Vector) -> Vector:
-    """For each row and split the distance between the means of both parts, in standard errors.
+    """The distance between the means of both parts, in standard errors, for each row and split.
 
     The noise is estimated from the differences of successive runs (J. von Neumann, Ann. Math. Stat. 12 (1941) 367–395),
     which a change of level hardly touches. With the spread of all runs instead, a drop and the recovery from it hide each
@@ -150,25 +149,25 @@ def _distances(rows: Vector) -> Vector:
     sums = np.cumsum(rows[:, : size - SHORTEST], axis=1)[:, SHORTEST - 1 :]
     steps = rows[:, 1:] - rows[:, :-1]
     noise = np.sqrt(np.einsum("rs,rs->r", steps, steps) / (2 * (size - 1)))
-    found: Vector = np.abs(sums) * np.sqrt(size / (left * (size - left))) / noise[:, None]
-    return found
+    distances: Vector = np.abs(sums) * np.sqrt(size / (left * (size - left))) / noise[:, None]
+    return distances
 
 
 def _significant(segment: Vector, distance: float, level: float) -> bool:
-    """Do at most ``level`` of the orders of these values have a split that is as good?
+    """True if at most ``level`` of the orders of these values have a split that is as good.
 
     There are as many permutations as the level needs; most segments without a change are known after the first few.
     """
     if distance > _beyond_doubt(len(segment), level):
         return True
-    wanted = round(5 / level)
-    allowed = int(level * (wanted + 1)) - 1  # of (1 + as good) / (1 + wanted) ≤ level
+    needed = round(5 / level)
+    allowed = int(level * (needed + 1)) - 1  # of (1 + as good) / (1 + needed) ≤ level
     threshold = distance * (1 - 1e-9)  # the same values in another order are added up to another last digit
     # The orders are shared by all segments of a size, so each segment is shuffled in a way of its own first.
     shuffled = np.random.default_rng(zlib.crc32(segment.tobytes())).permutation(segment)
     as_good = tried = 0
-    while tried < wanted:
-        orders = _orders(len(segment), tried)[: wanted - tried]
+    while tried < needed:
+        orders = _orders(len(segment), tried)[: needed - tried]
         as_good += int((_distances(shuffled[orders]).max(axis=1) >= threshold).sum())
         if as_good > allowed:
             return False
@@ -198,38 +197,37 @@ def _orders(size: int, tried: int) -> NDArray[np.intp]:
 
 
 def find(results: Sequence[Result]) -> History:
-    """From results of any kind and status.
+    """The history of results of any kind and status.
 
     Raises InvalidInput for published figures, and without a spec with enough runs.
     """
     if not all(run.measured for run in results):
         raise InvalidInput("published figures have no history; give folders with records")
     completed = [run for run in results if run.completed]
-    every = by_measurement(completed)
-    found = series(completed)
-    if not found:
-        longest = max(map(len, every.values()), default=0)
+    lengths = [len(jobs) for jobs in by_measurement(completed).values()]
+    if not (long_enough := series(completed)):
         raise InvalidInput(
-            f"no measurement has {FEWEST} runs with a number, which a history takes; the longest has {longest}"
+            f"no measurement has {FEWEST} runs with a number, which a history takes; "
+            f"the longest has {max(lengths, default=0)}"
         )
     without = len({run.id for run in results}) - len({run.id for run in completed})
-    return History(tuple(found), len(every) - len(found), without)
+    return History(tuple(long_enough), len(lengths) - len(long_enough), without)
 
 
 def series(completed: Iterable[Result]) -> list[RunSeries]:
     """The histories of the specs and systems with enough runs, of results that have a number."""
     groups = {key: jobs for key, jobs in by_measurement(completed).items() if len(jobs) >= FEWEST}
     names = spec_names({key: jobs[0][0].spec for (key, _), jobs in groups.items()})
-    found = [_series(names[key], jobs) for (key, _), jobs in groups.items()]
-    return sorted(found, key=lambda one: (not one.changes, one.label, one.system))
+    every = [_series(names[key], jobs) for (key, _), jobs in groups.items()]
+    return sorted(every, key=lambda each: (not each.changes, each.label, each.system))
 
 
 def by_measurement(completed: Iterable[Result]) -> dict[tuple[str, str], list[list[Result]]]:
-    """By key and system, the runs in their order, those of one job together."""
-    jobs: dict[tuple[str, str], dict[tuple[str, ...], list[Result]]] = {}
-    for run in sorted(completed, key=lambda run: (run.started, run.id)):
-        jobs.setdefault((run.key, run.system), {}).setdefault(tuple(sorted(set(run.jobs))), []).append(run)
-    return {key: [*own.values()] for key, own in jobs.items()}
+    """The runs by key and system, in their order, those of one job together."""
+    jobs: dict[tuple[str, str], dict[frozenset[str], list[Result]]] = {}
+    for run in sorted(completed, key=attrgetter("started", "id")):
+        jobs.setdefault((run.key, run.system), {}).setdefault(frozenset(run.jobs), []).append(run)
+    return {measurement: [*by_job.values()] for measurement, by_job in jobs.items()}
 
 
 def _series(label: str, jobs: Sequence[Sequence[Result]]) -> RunSeries:
@@ -239,15 +237,13 @@ def _series(label: str, jobs: Sequence[Sequence[Result]]) -> RunSeries:
     bounds = [0, *change_points(values), len(values)]
     parts = [_clipped(np.log(values[start:end])) for start, end in pairwise(bounds)]
     levels = [float(np.exp(part.mean())) for part in parts]
-    changes = []
+    environment, changes = [run.environment for run in firsts], []
     for number, at in enumerate(bounds[1:-1]):
-        shift = two_samples.welch(parts[number].tolist(), parts[number + 1].tolist())
+        shift = ratios.welch(parts[number].tolist(), parts[number + 1].tolist())
         change, low, high = np.expm1((shift.value, *shift.interval(0.95))).tolist()
         start, end = max(bounds[number], at - _BESIDE), min(bounds[number + 2], at + _BESIDE)
-        differing = environments(*([run.environment for run in its] for its in (firsts[start:at], firsts[at:end])))
+        differing = environments(environment[start:at], environment[at:end])
         old, new = levels[number : number + 2]
         changes.append(Change(runs[at - 1], runs[at], old, new, change, (low, high), differing))
-    first, works = firsts[0], tuple(work.changes(firsts))
-    return RunSeries(
-        label, first.system, first.kernel, first.unit, first.spec, tuple(runs), levels[-1], tuple(changes), works
-    )
+    measurement = firsts[0].system, firsts[0].kernel, firsts[0].unit, firsts[0].spec
+    return RunSeries(label, *measurement, tuple(runs), levels[-1], tuple(changes), tuple(work.changes(firsts)))

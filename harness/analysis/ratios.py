@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import fmean, stdev, variance
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.records.record import ALONE
 
@@ -29,8 +30,11 @@ ROUNDED = 1e-12  # relative deviation below which figures are equal, which no me
 MOST_REPEATS = 1000  # that anybody would want to make
 EQUAL_NUMBERS, UNEQUAL_NUMBERS = 0.7, 0.25  # of the estimated degrees of freedom beyond the fewest (``satterthwaite``)
 TRUST = 1.5  # by which the scatter of other contenders may divide a probability, at most (``ratio``)
+LESS, MORE = -1, 1  # the sign of a shift
+NORMAL = 1e6  # degrees of freedom beyond which Student's t is the normal distribution
 
 Interval = tuple[float, float]
+Vector: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,6 @@ class Sample:
         """The mean of each job's logarithms."""
         return tuple(map(fmean, self.by_job.values()))
 
-    @cached_property
-    def stdev(self) -> float | None:
-        """Of the values, in img/s; None for fewer than two."""
-        if len(self.values) < 2:
-            return None
-        return math.sqrt(sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
-
     @property
     def size(self) -> int:
         """The number of jobs, or of runs that were published."""
@@ -85,10 +82,12 @@ class Sample:
 
     @property
     def spread(self) -> float:
-        """The relative standard deviation of two or more jobs."""
+        """The relative standard deviation of two or more jobs or, without jobs, values."""
         if self.published:
             return self.published[0] / self.mean
-        return stdev(self.units) if self.jobs else (self.stdev or 0.0) / self.mean
+        if self.jobs:
+            return stdev(self.units)
+        return math.sqrt(sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1)) / self.mean
 
 
 def pooled_variance(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
@@ -112,7 +111,7 @@ def _spread(samples: Sequence[Sample]) -> tuple[float, int] | None:
 
 
 def turn_factor(pairs: int, turns: int = 2) -> float:
-    """By what to multiply the standard error of the mean of so many differences between two runs of one allocation.
+    """The factor of the standard error of the mean of so many differences between two runs of one allocation.
 
     Runs take turns there and back, so that pairs next to each other correlate if the machine drifts. With noise of
     correlation ρ from repeat to repeat, an AR(1), pairs of runs that are m places apart correlate by ρ(1 − ρᵐ)/2 or less,
@@ -135,7 +134,7 @@ def _quantiles(freedom: float, samples: int) -> Interval:
 
 
 def best_interval(samples: Sequence[Sample]) -> Interval | None:
-    """Where the best true throughput of ``samples`` lies (img/s), None where no spread is known.
+    """The interval of the best true throughput of ``samples`` (img/s), None where no spread is known.
 
     Where a sample has a single job it is the repeatability of repeats, whatever other jobs would give.
     """
@@ -155,7 +154,7 @@ Choice = Sequence[Sample]
 
 
 class ChanceUnit(NamedTuple):
-    """What chance is counted in: the fewest and the most jobs of any configuration or, if not 0, pairs in one job."""
+    """The units of chance: the fewest and the most jobs of any configuration or, if not 0, pairs in one job."""
 
     fewest: int = 0
     most: int = 0
@@ -237,7 +236,7 @@ def _paired(samples: Choice) -> tuple[float, int, int] | None:
 
 
 class Common(NamedTuple):
-    """What the scatter of several choices has in common: a ``variance`` with its ``freedom``, as much as they are alike.
+    """The scatter that several choices have in common: a ``variance`` with its ``freedom``, as much as they are alike.
 
     ``most`` are the degrees of freedom of all of them.
     """
@@ -254,7 +253,7 @@ class Common(NamedTuple):
 
 
 def common_scatter(choices: Sequence[Choice]) -> Common | None:
-    """What the scatter of all that is compared has in common; None where fewer than three of them scatter.
+    """The scatter that all choices have in common; None where fewer than three of them scatter.
 
     G. K. Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3 (2004) 3, section 6.2, with no
     more degrees of freedom for what is common than choices beyond two have.
@@ -286,10 +285,10 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], common: Common | None
     the degrees of freedom of Welch and Satterthwaite. Without choices that is Welch's interval of the logarithm.
 
     Three jobs say little of their own scatter. What all that is compared has in ``common`` says more if all scatter alike,
-    and misleads if they do not. So the probability of the own jobs counts, and at best 1 / ``TRUST`` of it, where scatter
-    drawn towards the common one bears that out. Pairs have differences with a scatter of their own.
+    and misleads if they do not. So the probability of the ratio's jobs counts, and at best 1 / ``TRUST`` of it, where
+    scatter drawn towards the common one bears that out. Pairs have differences with a scatter of their own.
     """
-    dividend, divisor = (math.prod(max(one.mean for one in choice) for choice in side) for side in (over, under))
+    dividend, divisor = (math.prod(max(each.mean for each in choice) for choice in side) for side in (over, under))
     value, terms = dividend / divisor, _terms(over, under)
     samples = [sample for choice in (*over, *under) for sample in choice]
     jobs = [sample.size for sample in samples]
@@ -301,33 +300,33 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], common: Common | None
     widths, p = _tested(value, terms, careful)
     low, high = widths(tail)
     if careful and common and not any(term.over and term.under for term in terms):
-        others, its_p = _tested(value, list(map(common.drawing, terms)), careful, common.most)
-        limits = zip((low, high), others(tail), widths(TRUST * tail), strict=True)
-        low, high = (min(own, max(other, least)) for own, other, least in limits)
-        p = min(p, max(its_p, p / TRUST))
+        drawn_widths, drawn_p = _tested(value, list(map(common.drawing, terms)), careful, common.most)
+        limits = zip((low, high), drawn_widths(tail), widths(TRUST * tail), strict=True)
+        low, high = (min(width, max(drawn, least)) for width, drawn, least in limits)
+        p = min(p, max(drawn_p, p / TRUST))
     return Ratio(value, (value * math.exp(-low), value * math.exp(high)), p, unit)
 
 
 def _tested(
     value: float, terms: Sequence[_Term], careful: bool, most: float = math.inf
 ) -> tuple[Callable[[float], Interval], float]:
-    """How far an interval reaches down and up from a ratio, on logarithms, by what it may miss; and the ratio's p.
+    """The distances that an interval reaches down and up, on logarithms, by the share that it may miss; and the ratio's p.
 
     Both have ``most`` degrees of freedom or fewer.
     """
     from scipy.special import stdtr, stdtrit
 
-    errors = [(_errors(term.over, term), _errors(term.under, term), term.freedom) for term in terms]
-    downwards = _added([(math.hypot(ours[0], theirs[1]), freedom) for ours, theirs, freedom in errors], careful)
-    upwards = _added([(math.hypot(ours[1], theirs[0]), freedom) for ours, theirs, freedom in errors], careful)
-    distance, (towards_1, its_freedom) = abs(math.log(value)), upwards if value < 1 else downwards
-    p = 2 * float(stdtr(min(its_freedom, most), -distance / towards_1)) if towards_1 else float(distance == 0)
+    downwards, upwards = [], []
+    for term in terms:
+        over, under = _errors(term.over, term), _errors(term.under, term)
+        downwards.append((math.hypot(over[0], under[1]), term.freedom))
+        upwards.append((math.hypot(over[1], under[0]), term.freedom))
+    (down, freedom_down), (up, freedom_up) = _added(downwards, careful, most), _added(upwards, careful, most)
+    distance, (towards_1, freedom) = abs(math.log(value)), (up, freedom_up) if value < 1 else (down, freedom_down)
+    p = 2 * float(stdtr(freedom, -distance / towards_1)) if towards_1 else float(distance == 0)
 
     def widths(tail: float) -> Interval:
-        low, high = (
-            error * float(stdtrit(min(freedom, most), 1 - tail / 2)) for error, freedom in (downwards, upwards)
-        )
-        return low, high
+        return down * float(stdtrit(freedom_down, 1 - tail / 2)), up * float(stdtrit(freedom_up, 1 - tail / 2))
 
     return widths, p
 
@@ -338,18 +337,18 @@ def _errors(choice: Choice, term: _Term) -> Interval:
         return 0.0, 0.0
     lower, upper = _quantiles(term.freedom, len(choice))
     counts = [sample.size if sample.size > 1 else len(sample.values) for sample in choice]
-    logs = [(math.log(one.mean), term.deviation / math.sqrt(many)) for one, many in zip(choice, counts, strict=True)]
+    errors = [term.deviation / math.sqrt(count) for count in counts]
+    logs = [(math.log(sample.mean), error) for sample, error in zip(choice, errors, strict=True)]
     best = max(log for log, _ in logs)
     down = best - max(log - lower * error for log, error in logs)
     return down / upper, (max(log + upper * error for log, error in logs) - best) / upper
 
 
-def _added(terms: Sequence[tuple[float, float]], careful: bool) -> tuple[float, float]:
-    """The root of the sum of squared errors, and its degrees of freedom, where few jobs are counted ``careful``-ly."""
+def _added(terms: Sequence[tuple[float, float]], careful: bool, most: float = math.inf) -> tuple[float, float]:
+    """The root of the sum of squared errors, and its degrees of freedom (see ``satterthwaite``), ``most`` or fewer."""
     total = sum(error**2 for error, _ in terms)
-    if total == 0:
-        return 0.0, sum(freedom for _, freedom in terms)
-    return math.sqrt(total), satterthwaite(terms, careful)
+    freedom = satterthwaite(terms, careful) if total else sum(freedom for _, freedom in terms)
+    return math.sqrt(total), min(freedom, most)
 
 
 def satterthwaite(terms: Sequence[tuple[float, float]], careful: bool = True) -> float:
@@ -371,8 +370,8 @@ def satterthwaite(terms: Sequence[tuple[float, float]], careful: bool = True) ->
 def units_for(
     over: Sequence[Choice], under: Sequence[Choice], distance: float, margin: float, level: float
 ) -> int | None:
-    """How many jobs of every configuration it takes, at the spread seen, to tell a ratio from 1 or to see that it is
-    within a margin of 1, whichever comes first, if it stays where it is. Where one job has pairs, how many of these.
+    """The number of jobs of every configuration (pairs, in one job) that it takes, at the spread seen, to tell a ratio
+    from 1 or to see that it is within a margin of 1, whichever comes first, if it stays where it is.
 
     The ratio is exp(± ``distance``) as the margin is exp(± ``margin``). To tell it from 1 takes an interval of that
     ``level`` (see ``levels``), to see that it is within the margin one of ``LEVEL``. None where no spread is known, or
@@ -380,35 +379,34 @@ def units_for(
     """
     from scipy.special import stdtrit
 
-    known = _terms(over, under)
-    for units in range(2, MOST_REPEATS + 1) if known is not None else ():
-        terms = []
-        for term in known or ():
+    terms = _terms(over, under)
+    if terms is None:
+        return None
+    for units in range(2, MOST_REPEATS + 1):
+        errors = []
+        for term in terms:
             freedom = float(term.per_unit * (units - 1))
-            shares = []
-            for choice in filter(None, (term.over, term.under)):
-                lower, upper = _quantiles(freedom, len(choice))
-                shares.append(lower / upper)
-            terms.append((term.deviation / math.sqrt(units) * math.hypot(*shares), freedom))
-        error, freedom = _added(terms, bool(over[0][0].jobs))
-        told = float(stdtrit(freedom, (1 + level) / 2)) * error <= distance
-        if not error or told or _quantiles(freedom, 1)[1] * error <= margin - distance:
+            quantiles = [_quantiles(freedom, len(choice)) for choice in (term.over, term.under) if choice]
+            shares = math.hypot(*(lower / upper for lower, upper in quantiles))
+            errors.append((term.deviation / math.sqrt(units) * shares, freedom))
+        error, freedom = _added(errors, bool(over[0][0].jobs))
+        differs = float(stdtrit(freedom, (1 + level) / 2)) * error <= distance
+        if not error or differs or _quantiles(freedom, 1)[1] * error <= margin - distance:
             return units
     return None
 
 
-def holm(probabilities: Sequence[float | None], weights: Sequence[float] | None = None) -> list[bool]:
-    """Which of several tests are significant if all of them together shall err with probability 1 − ``LEVEL``.
+def holm(probabilities: Sequence[float | None], weights: Sequence[float]) -> list[bool]:
+    """True for each of several tests that is significant, if all together shall err with probability 1 − ``LEVEL``.
 
-    Holm's step-down procedure (1979), with the share of the error that each test gets by ``weights``, by default equal
-    ones. None stands for a test that could not be made: it is not significant, and counts as one that was tried.
+    Holm's step-down procedure (1979), with the share of the error that each test gets by ``weights``. None stands for a
+    test that could not be made: it is not significant, and counts as one that was tried.
     """
-    shares = list(weights or [1.0] * len(probabilities))
-    scaled = [(1.0 if p is None else p) / share for p, share in zip(probabilities, shares, strict=True)]
+    scaled = [(1.0 if p is None else p) / share for p, share in zip(probabilities, weights, strict=True)]
     order = sorted(range(len(scaled)), key=lambda number: scaled[number])
     significant = [False] * len(scaled)
     for step, number in enumerate(order):
-        if scaled[number] > (1 - LEVEL) / sum(shares[other] for other in order[step:]):
+        if scaled[number] > (1 - LEVEL) / sum(weights[other] for other in order[step:]):
             break
         significant[number] = True
     return significant
@@ -423,14 +421,58 @@ def significant(probabilities: Sequence[float | None], family: int = 1) -> list[
 
 
 def levels(significances: Sequence[bool], family: int = 1) -> list[float]:
-    """Of tests of which these are ``significant``, the level of the interval that has to leave out 1 for each other one to
-    be the next.
-    """
+    """The level of the interval that must leave out 1 for a test that is not ``significant`` to be the next, by test."""
     shares = _shares(len(significances))
     left = sum(share for share, is_significant in zip(shares, significances, strict=True) if not is_significant)
     return [1 - (1 - LEVEL) / family * share / max(share, left) for share in shares]
 
 
 def _shares(tests: int) -> list[float]:
-    """Of the error, for tests at rising sizes."""
+    """The shares of the error, for tests at rising sizes."""
     return [1.0] * (tests - 1) + [max(1.0, 19.0 * (tests - 1))] * bool(tests)
+
+
+class Shift(NamedTuple):
+    """A difference NEW − OLD of the means of logarithms, which is the logarithm of the ratio of geometric means.
+
+    Its estimated ``variance`` has so many degrees of ``freedom``: inf for a known one. Student's t-test judges it.
+    """
+
+    value: float
+    variance: float
+    freedom: float
+
+    def p(self, sign: int) -> float:
+        """The one-sided p-value of a shift to ``LESS`` or to ``MORE``."""
+        from scipy.special import stdtr
+
+        return float(stdtr(min(self.freedom, NORMAL), -sign * self.value / math.sqrt(self.variance)))
+
+    def interval(self, level: float) -> Interval:
+        """The two-sided confidence interval of ``value``."""
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(min(self.freedom, NORMAL), (1 + level) / 2)) * math.sqrt(self.variance)
+        return self.value - half, self.value + half
+
+
+def welch(old: Sequence[float], new: Sequence[float], careful: bool = False) -> Shift:
+    """Welch's t-test: logarithms, two or more values each. ``satterthwaite`` says what is ``careful``.
+
+    B. L. Welch, Biometrika 34 (1947) 28–35. Samples without any spread, which no measurement gives, have an interval of
+    next to no width.
+    """
+    errors = [(math.sqrt(max(variance(sample), 1e-28) / len(sample)), len(sample) - 1.0) for sample in (old, new)]
+    return Shift(fmean(new) - fmean(old), sum(error**2 for error, _ in errors), satterthwaite(errors, careful))
+
+
+def benjamini_hochberg(p: Vector) -> Vector:
+    """p-values adjusted for the number of tests: those below α are rejected with a false discovery rate of α.
+
+    Y. Benjamini, Y. Hochberg, J. R. Stat. Soc. B 57 (1995) 289–300. ``scipy.stats`` has it, too, but loading that takes
+    longer than all else that a comparison does.
+    """
+    order = np.argsort(p)[::-1]
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum.accumulate(p[order] * len(p) / np.arange(len(p), 0, -1))
+    return adjusted

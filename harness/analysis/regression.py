@@ -21,16 +21,16 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from statistics import fmean
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from harness.analysis import across, two_samples, work
+from harness.analysis import across, ratios, work
 from harness.analysis.differences import Difference, closest, environments, spec_names
-from harness.analysis.ratios import ROUNDED, Interval, Sample, pooled_variance
-from harness.analysis.two_samples import Shift
+from harness.analysis.ratios import ROUNDED, Interval, Sample, Shift, pooled_variance
 from harness.analysis.work import Work
 from harness.core.text import plural
 from harness.errors import InvalidInput
@@ -53,7 +53,7 @@ ChangeVerdict = Literal[
     "faster",
     "no significant change",
 ]
-VERDICTS: tuple[ChangeVerdict, ...] = ChangeVerdict.__args__  # type: ignore[attr-defined]  # the worst first
+VERDICTS: tuple[ChangeVerdict, ...] = get_args(ChangeVerdict)  # the worst first
 FAILING: tuple[ChangeVerdict, ...] = ("no number", "slower")
 # Where a slowdown as large as the threshold is not excluded.
 UNDECIDED: tuple[ChangeVerdict, ...] = ("cannot say", "too noisy")
@@ -65,7 +65,7 @@ OldNew: TypeAlias = tuple[Sample, Sample]
 
 @dataclass(frozen=True)
 class Rule:
-    """How a comparison decides."""
+    """The limits by which a comparison decides."""
 
     alpha: float = ALPHA
     threshold: float = THRESHOLD
@@ -76,9 +76,9 @@ _DEFAULT = Rule()
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the data say about one pair. Changes are NEW / OLD − 1 of the geometric means, p is adjusted and one-sided.
+    """The judgement of one pair. Changes are NEW / OLD − 1 of the geometric means, p is adjusted and one-sided.
 
-    ``reason`` says why nothing can be said, or what the spread between jobs is taken from if not from both sides.
+    ``reason`` says why nothing can be said, or where the spread between jobs is from if not from both sides.
     """
 
     verdict: ChangeVerdict
@@ -105,9 +105,9 @@ class SideRates:
 
 @dataclass(frozen=True)
 class Pair:
-    """One measurement on both sides. ``differences`` and ``steps`` are told for pairs that changed.
+    """One measurement on both sides. ``differences`` and ``steps`` are of pairs that changed.
 
-    ``steps`` are means over the records of each side of their step times: whether every step or some steps are slower.
+    ``steps`` are means over the records of each side of their step times: they tell whether every step or some are slower.
     ``work`` is there of a training with a number on both sides of one system.
     """
 
@@ -131,21 +131,22 @@ class Pair:
 
 @dataclass(frozen=True)
 class Match:
-    """The runs of one measurement on both sides. It is ``lost`` if those of NEW have failed."""
+    """The runs of one measurement on both sides, and their judgement. It is ``lost`` if those of NEW have failed."""
 
     old: Runs
     new: Runs
     lost: bool = False
+    judgement: Judgement = Judgement("no number")
 
     @property
     def key(self) -> str:
         return self.old[0].key
 
     @property
-    def systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return _systems(self.old), _systems(self.new)
+    def changed(self) -> bool:
+        return self.judgement.verdict in CHANGED
 
-    @property
+    @cached_property
     def differences(self) -> tuple[Difference, ...]:
         return environments(*([run.environment for run in runs] for runs in (self.old, self.new)))
 
@@ -162,7 +163,7 @@ class Unpaired:
 
 @dataclass(frozen=True)
 class SideTotal:
-    """What one side of a comparison holds: records with a number, their jobs and repeats, and runs without a number."""
+    """The size of one side of a comparison: records with a number, their jobs and repeats, and runs without a number."""
 
     records: int
     jobs: int
@@ -173,7 +174,7 @@ class SideTotal:
 
 @dataclass(frozen=True)
 class ComparedResults:
-    """Everything that ``compare`` found. ``pairs`` are sorted, the worst first; ``differences`` are those of all pairs."""
+    """The result of ``compare``. ``pairs`` are sorted, the worst first; ``differences`` are those of all pairs."""
 
     DERIVED: ClassVar = ("slower", "inconclusive", "counts")
 
@@ -215,12 +216,12 @@ def judge(pairs: Sequence[OldNew], rule: Rule = _DEFAULT, systems: Sequence[obje
     on_system: dict[object, list[Sample]] = defaultdict(list)
     for pair, system in zip(pairs, systems, strict=True):
         on_system[system] += pair
-    spreads = {system: pooled_variance(sample.units for sample in its) for system, its in on_system.items()}
+    spreads = {system: pooled_variance(each.units for each in samples) for system, samples in on_system.items()}
     tested = [_tested(pair, spreads[system]) for pair, system in zip(pairs, systems, strict=True)]
     shifts = [shift for shift, _ in tested if shift]
     lower, higher = (
-        iter(two_samples.benjamini_hochberg(np.array(p)).tolist())
-        for p in ([shift.p_lower for shift in shifts], [shift.p_higher for shift in shifts])
+        iter(ratios.benjamini_hochberg(np.array([shift.p(sign) for shift in shifts])).tolist())
+        for sign in (ratios.LESS, ratios.MORE)
     )
     return [
         _judgement(shift, next(lower), next(higher), rule, reason) if shift else Judgement("cannot say", reason)
@@ -233,25 +234,24 @@ def _tested(pair: OldNew, spread: tuple[float, int]) -> tuple[Shift | None, str]
 
     ``spread`` is that of all pairs on the system.
     """
-    own = pooled_variance(sample.units for sample in pair)
-    spread = own if own[1] >= ENOUGH else spread
-    jobs, reason = [len(sample.units) for sample in pair], ""
-    if min(jobs) < 1 or (min(len(sample.values) for sample in pair) < 2 and (max(jobs) < 2 or spread[1] < ENOUGH)):
-        return None, "one repeat has no spread: 2 or more, or more jobs, are needed on either side"
-    if min(jobs) < 2:
-        known = spread[1] >= ENOUGH
-        source = "is that of other jobs" if known else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
-        reason = f"a side has one job; the spread between jobs {source}"
     before, after = (sample.units for sample in pair)
-    if min(jobs) > 1 and not pooled_variance([before, after])[0] > ROUNDED**2:
-        return None, "no side scatters: its figures are rounded, or one figure is there several times"
-    if min(jobs) > 1:
-        return two_samples.welch(before, after, careful=True), reason
-    return two_samples.student(fmean(after) - fmean(before), *_variance(pair, spread)), reason
+    within = pooled_variance([before, after])
+    fewest, most = sorted((len(before), len(after)))
+    if fewest > 1:
+        if not within[0] > ROUNDED**2:
+            return None, "no side scatters: its figures are rounded, or one figure is there several times"
+        return ratios.welch(before, after, careful=True), ""
+    spread = within if within[1] >= ENOUGH else spread
+    known = spread[1] >= ENOUGH
+    if fewest < 1 or (min(len(sample.values) for sample in pair) < 2 and (most < 2 or not known)):
+        return None, "one repeat has no spread: 2 or more, or more jobs, are needed on either side"
+    source = "is that of other jobs" if known else f"is assumed to be {100 * ASSUMED:g} %, as too few jobs tell it"
+    reason = f"a side has one job; the spread between jobs {source}"
+    return Shift(fmean(after) - fmean(before), *_variance(pair, spread)), reason
 
 
 def _judgement(shift: Shift, slower: float, faster: float, rule: Rule, reason: str) -> Judgement:
-    """What a shift says, by its adjusted probabilities."""
+    """The judgement of a shift, by its adjusted probabilities."""
     # From differences of logarithms to changes; what has no lower bound may have lost everything.
     bounds = (shift.value, *shift.interval(SHOWN), *shift.interval(DECIDING))
     change, low95, high95, low, high = np.expm1(bounds).tolist()
@@ -301,27 +301,24 @@ def compare(old: Sequence[Result], new: Sequence[Result], rule: Rule = _DEFAULT)
         old, new = ([*matched, *kernels_of(side)] for matched, side in zip(both, (old, new), strict=True))
     new = _without(old, new, notes)
     before, after = _Side(old), _Side(new)
-    matches = [*_matches(before, after)]
+    matches = _judged([*_matches(before, after)], rule, two_systems)
     if not matches:
         raise InvalidInput(_nothing_in_common(before, after))
-    judgements = _judged(matches, rule, two_systems)
-    common = _common(matches)
-    pairs = _pairs(matches, judgements, common, two_systems)
-    notes += [*_lengths(matches, pairs, common), *_failed_beside(after)]
-    pairs.sort(key=_severity)
+    # A run that failed early could not tell its environment, so it does not count.
+    first, *others = (match.differences for match in ([match for match in matches if not match.lost] or matches))
+    common = tuple(difference for difference in first if all(difference in other for other in others))
+    pairs = tuple(sorted(_pairs(matches, common, two_systems), key=_severity))
+    notes += [*_lengths(matches, common), *_failed_beside(after)]
     unpaired = tuple(_unpaired(before, after, matches))
-    return ComparedResults(rule, before.total, after.total, tuple(pairs), unpaired, common, tuple(notes))
+    return ComparedResults(rule, before.total, after.total, pairs, unpaired, common, tuple(notes))
 
 
 def _two_systems(old: Runs, new: Runs) -> bool:
-    """Whether the specs of the two sides cannot be equal: published ones, or those of two machines that have none alike."""
+    """True where specs of the two sides cannot be equal: published ones, or those of two machines that have none alike."""
     if not all(run.measured for run in chain(old, new)):
         return True
-    if not old or not new:
-        return False
-    return not (
-        {run.system for run in old} & {run.system for run in new} or {run.key for run in old} & {run.key for run in new}
-    )
+    systems, keys = ([{getattr(run, name) for run in side} for side in (old, new)] for name in ("system", "key"))
+    return bool(old and new) and systems[0].isdisjoint(systems[1]) and keys[0].isdisjoint(keys[1])
 
 
 def _without(old: Runs, new: Runs, notes: list[str]) -> Runs:
@@ -338,7 +335,7 @@ def _without(old: Runs, new: Runs, notes: list[str]) -> Runs:
 
 
 def _count(runs: Runs) -> int:
-    """How many runs these are. A kernel's has a result for each size; published ones have no id."""
+    """The number of these runs. A kernel's has a result for each size; published ones have no id."""
     return len({run.id for run in runs if run.id}) + sum(not run.id for run in runs)
 
 
@@ -357,14 +354,14 @@ class _Side:
                 (self.failed if run.status == "failed" else self.interrupted)[run.key].append(run)
 
     def of(self, key: str) -> Runs:
-        return [run for runs in self.numbers[key].values() for run in runs]
+        return [*chain(*self.numbers[key].values())]
 
     def specs(self, keys: Sequence[str]) -> dict[str, Mapping[str, object]]:
         known = {run.key: run.spec for run in self.runs}
         return {key: known[key] for key in keys}
 
     def in_vain(self, key: str, name: SideName) -> str:
-        """Why the last run of a spec has no number; "" if none was tried in vain."""
+        """The reason why the last run of a spec has no number; "" if none was tried in vain."""
         runs = self.interrupted.get(key) or self.failed.get(key)
         return f"{runs[-1].status} in {name}: {runs[-1].reason}" if runs else ""
 
@@ -394,51 +391,35 @@ def _matches(old: _Side, new: _Side) -> Iterator[Match]:
             yield Match(old.of(key), new.failed[key], lost=True)
 
 
-def _judged(matches: Sequence[Match], rule: Rule, two_systems: bool) -> list[Judgement]:
-    """A judgement of each match. Of another system there may never be more repeats: there a change is told in any case."""
+def _judged(matches: Sequence[Match], rule: Rule, two_systems: bool) -> list[Match]:
+    """The matches with their judgement. Of another system there may never be more repeats: its change is given anyway."""
     having = [match for match in matches if not match.lost]
     pairs = [(_sample(match.old), _sample(match.new)) for match in having]
-    judgements = judge(pairs, rule, [match.systems for match in having])
+    judgements = judge(pairs, rule, [(_systems(match.old), _systems(match.new)) for match in having])
     if two_systems:
         judgements = [
             replace(judgement, change=new.mean / old.mean - 1) if judgement.verdict == "cannot say" else judgement
             for judgement, (old, new) in zip(judgements, pairs, strict=True)
         ]
-    return judgements + [Judgement("no number", match.new[-1].reason) for match in matches if match.lost]
+    lost = [replace(match, judgement=Judgement("no number", match.new[-1].reason)) for match in matches if match.lost]
+    return [replace(match, judgement=each) for match, each in zip(having, judgements, strict=True)] + lost
 
 
-def _common(matches: Sequence[Match]) -> tuple[Difference, ...]:
-    """What differs in all matches. A run that failed early could not tell its environment, so it does not count."""
-    having = [match for match in matches if not match.lost] or matches
-    first, *others = (match.differences for match in having)
-    return tuple(difference for difference in first if all(difference in other for other in others))
-
-
-def _pairs(
-    matches: Sequence[Match], judgements: Sequence[Judgement], common: Sequence[Difference], two_systems: bool
-) -> list[Pair]:
-    """A pair for each match, with what explains it if it has changed: what is not ``common`` to all, and the steps."""
+def _pairs(matches: Sequence[Match], common: Sequence[Difference], two_systems: bool) -> Iterator[Pair]:
+    """A pair for each match. One that has changed has the differences that are not ``common`` to all, and the steps."""
     names = spec_names({match.key: match.old[0].spec for match in matches})
     times = Counter(match.key for match in matches)
-    pairs = []
-    for match, judgement in zip(matches, judgements, strict=True):
-        comparable = not (match.lost or two_systems or match.old[0].kernel)
-        changed = judgement.verdict in CHANGED
-        pairs.append(
-            Pair(
-                names[match.key] + (f" on {', '.join(_systems(match.old))}" if times[match.key] > 1 else ""),
-                match.old[0].kernel,
-                match.old[0].unit,
-                match.old[0].spec,
-                _side(match.old),
-                _side(match.new),
-                judgement,
-                tuple(difference for difference in match.differences if changed and difference not in common),
-                (_steps(match.old), _steps(match.new)) if changed and comparable else None,
-                work=work.between(match.old, match.new) if comparable else None,
-            )
-        )
-    return pairs
+    for match in matches:
+        old, new = match.old, match.new
+        label = names[match.key] + (f" on {', '.join(_systems(old))}" if times[match.key] > 1 else "")
+        pair = Pair(label, old[0].kernel, old[0].unit, old[0].spec, _side(old), _side(new), match.judgement)
+        if match.changed:
+            differences = tuple(difference for difference in match.differences if difference not in common)
+            pair = replace(pair, differences=differences)
+        if not (match.lost or two_systems or pair.kernel):
+            steps = (_steps(old), _steps(new)) if match.changed else None
+            pair = replace(pair, steps=steps, work=work.between(old, new))
+        yield pair
 
 
 def _severity(pair: Pair) -> tuple[int, float]:
@@ -446,14 +427,11 @@ def _severity(pair: Pair) -> tuple[int, float]:
     return VERDICTS.index(pair.verdict), -change if pair.verdict == "faster" else change
 
 
-def _lengths(matches: Sequence[Match], pairs: Sequence[Pair], common: Sequence[Difference]) -> list[str]:
+def _lengths(matches: Sequence[Match], common: Sequence[Difference]) -> list[str]:
     """Notes of other steps and the like in pairs that have not changed; the others list their differences themselves."""
-    lengths = Counter(
-        difference
-        for match, pair in zip(matches, pairs, strict=True)
-        for difference in match.differences
-        if pair.verdict not in CHANGED and difference.name in LENGTH.values() and difference not in common
-    )
+    unchanged = [match for match in matches if not match.changed]
+    differences = (each for match in unchanged for each in match.differences if each not in common)
+    lengths = Counter(difference for difference in differences if difference.name in LENGTH.values())
     return [f"{difference} in {plural(number, 'measurement')}" for difference, number in lengths.items()]
 
 
@@ -463,7 +441,7 @@ def _failed_beside(new: _Side) -> list[str]:
     if not beside:
         return []
     reason = beside[0][-1].reason.split("\n")[0]
-    runs = plural(len({run.id for those in beside for run in those}), "run")
+    runs = plural(len({run.id for run in chain(*beside)}), "run")
     return [f"{runs} of NEW failed while others of the same spec have a number: {reason}"]
 
 
@@ -488,7 +466,7 @@ def _steps(runs: Runs) -> dict[str, float]:
 
 
 def _unpaired(old: _Side, new: _Side, matches: Sequence[Match]) -> list[Unpaired]:
-    """What is in no match, on either side, each with the other side's closest spec if it was not tried there."""
+    """The runs that are in no match, on either side, with the other side's closest spec if they were not tried there."""
     used = {run for match in matches for run in (*match.old, *match.new)}
     tried = new.failed | new.interrupted
     without = new.specs([key for key in tried if key not in old.numbers and key not in new.numbers])

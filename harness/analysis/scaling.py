@@ -1,8 +1,8 @@
-"""How throughput grows with the number of workers: curves, the best configuration at each size, and intervals.
+"""Throughput by number of workers: curves, the best configuration at each size, and intervals.
 
-A *curve* is what was measured with everything equal but the size. What is tuned at each size (the number of parameter
-servers, placement, buffer sizes, threads) varies within a curve: each combination is a *configuration*, and the best one
-makes the curve's *point*, which says of how many. Runs of one configuration are pooled: their jobs count alike.
+A *curve* was measured with everything equal but the size. The number of parameter servers, placement, buffer sizes and
+threads are tuned at each size, and vary within a curve: each combination is a *configuration*. The best one makes the
+curve's *point*, which says of how many. Runs of one configuration are pooled: their jobs count alike.
 """
 
 import math
@@ -19,7 +19,7 @@ from harness.results.result import Result
 
 # Equal within a curve. ``batch_size`` (per device, weak scaling) or the global batch (strong scaling) comes on top.
 EQUAL = ("origin", "system", "model", "data", "device", "precision", "image_size", "training", "family")
-# What tells curves of one family apart, unless a family's best is asked for.
+# Tells curves of one family apart, unless a family's best is asked for.
 CONTENDER = ("backend", "framework", "software", "transport", "mpi")
 # Tuned at each size. Versions are never pooled, also where a family's best is asked for, nor are publications.
 TUNED = (*CONTENDER, "ps", "tuned", "threads", "publication")
@@ -30,10 +30,7 @@ Of = TypeVar("Of")
 
 @dataclass(frozen=True)
 class Configuration:
-    """What was tuned at one size, and what it gave.
-
-    It is that of each of its ``runs``.
-    """
+    """The values of what is tuned at each size, equal in all of its ``runs``, and their throughputs."""
 
     backend: str
     ps: int
@@ -73,12 +70,12 @@ class CurvePoint:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """Where the best true throughput lies (img/s)."""
+        """The interval of the best true throughput (img/s)."""
         return best_interval(self.samples)
 
     @cached_property
     def efficiency_interval(self) -> Interval | None:
-        """Where the true scaling efficiency lies; None for the baseline itself."""
+        """The interval of the true scaling efficiency; None for the baseline itself."""
         if self.base is None or self.base.workers == self.workers:
             return None
         interval = ratio(*ratio_terms(self, self.base, by_efficiency=False)).interval
@@ -96,7 +93,7 @@ class CurvePoint:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        return tuple(one.sample for one in self.tried)
+        return tuple(configuration.sample for configuration in self.tried)
 
 
 SharedFacets = Mapping[str, Any]  # the values of columns that all results of a group share
@@ -112,12 +109,12 @@ class Curve:
 
     @property
     def baseline(self) -> CurvePoint | None:
-        """What efficiencies are relative to, which may be a point of another curve; None where they are not."""
+        """The point that efficiencies are relative to, maybe of another curve; None where there is none."""
         return next((point.base for point in self.points if point.base), None)
 
     @property
     def runs(self) -> set[Result]:
-        return {run for point in self.points for one in point.tried for run in one.runs}
+        return {run for point in self.points for configuration in point.tried for run in configuration.runs}
 
 
 def curves(
@@ -131,24 +128,24 @@ def curves(
     """
     facets = [*EQUAL, *(CONTENDER if by == "contender" else ())]
     taking = turns(results)
-    found: list[Curve] = []
+    curves: list[Curve] = []
     for values, alike in grouped(results, attrgetter(*facets)):
         equal = dict(zip(facets, values, strict=True))
         several = {run.devices_per_node for run in alike if run.nodes > 1}
         for per_node in sorted(several) or [max(run.devices_per_node for run in alike)]:
             # Runs on one node with fewer devices are the beginning of every curve that goes on.
-            its = [
+            members = [
                 run
                 for run in alike
                 if run.devices_per_node == per_node or (run.nodes <= 1 and run.devices_per_node < per_node)
             ]
             equal["devices_per_node"] = per_node
-            for batch_size, same in grouped(its, attrgetter("batch_size")):
-                found.append(_curve("weak", equal | {"batch_size": batch_size}, same, taking, baseline))
-            for batch, same in grouped(its, lambda run: run.batch_size * run.workers):
+            for batch_size, same in grouped(members, attrgetter("batch_size")):
+                curves.append(_curve("weak", equal | {"batch_size": batch_size}, same, taking, baseline))
+            for batch, same in grouped(members, lambda run: run.batch_size * run.workers):
                 if batch and len({run.batch_size for run in same}) > 1:
-                    found.append(_curve("strong", equal | {"global_batch": batch}, same, taking, baseline))
-    return found
+                    curves.append(_curve("strong", equal | {"global_batch": batch}, same, taking, baseline))
+    return curves
 
 
 def curves_of_sides(results: Sequence[Result], baseline: int = 0) -> list[Curve]:
@@ -159,10 +156,10 @@ def curves_of_sides(results: Sequence[Result], baseline: int = 0) -> list[Curve]
 
 
 def turns(results: Sequence[Result]) -> dict[Result, int]:
-    """For each run, how many at most took turns in one of its jobs: all that have repeats in it on its system."""
-    every = {run: {(run.system, job) for job in run.jobs} for run in results}
-    runs = Counter(job for its in every.values() for job in its)
-    return {run: max((runs[job] for job in its), default=1) for run, its in every.items()}
+    """The most runs that took turns in one job of each run: all that have repeats in it on its system."""
+    jobs_of = {run: {(run.system, job) for job in run.jobs} for run in results}
+    runs = Counter(job for jobs in jobs_of.values() for job in jobs)
+    return {run: max((runs[job] for job in jobs), default=1) for run, jobs in jobs_of.items()}
 
 
 def grouped(results: Iterable[Result], alike_in: Callable[[Result], Of]) -> list[tuple[Of, list[Result]]]:
@@ -176,15 +173,13 @@ def grouped(results: Iterable[Result], alike_in: Callable[[Result], Of]) -> list
 def _curve(
     scaling: Scaling, facets: dict[str, object], runs: list[Result], taking: Mapping[Result, int], baseline: int
 ) -> Curve:
-    points = [_point(same, taking) for _, same in grouped(runs, attrgetter("workers"))]
-    known = [point for point in points if not math.isnan(point.img_per_s)]
-    base = next((point for point in known if baseline in (0, point.workers)), None)
-    return Curve(scaling, facets, tuple(relative_to(point, base) for point in points))
+    points = tuple(_point(same, taking) for _, same in grouped(runs, attrgetter("workers")))
+    return rebased(Curve(scaling, facets, points), baseline)
 
 
 def _point(runs: list[Result], taking: Mapping[Result, int]) -> CurvePoint:
     configurations = [_configuration(same, taking) for _, same in grouped(runs, attrgetter(*TUNED))]
-    best = max(configurations, key=lambda one: (not math.isnan(one.sample.mean), one.sample.mean))
+    best = max(configurations, key=lambda each: (not math.isnan(each.sample.mean), each.sample.mean))
     published = [run.published_efficiency for run in runs]
     return CurvePoint(
         workers=runs[0].workers,
@@ -224,27 +219,23 @@ def relative_to(point: CurvePoint, base: CurvePoint | None) -> CurvePoint:
 
 
 def ratio_terms(point: CurvePoint, other: CurvePoint, by_efficiency: bool) -> tuple[list[Choice], list[Choice]]:
-    """What is above and below in the ratio of two points: their throughputs or, ``by_efficiency``, each over its base's."""
-    over: list[Choice] = [point.samples]
-    under: list[Choice] = [other.samples]
+    """The dividend and the divisor of two points: their throughputs or, ``by_efficiency``, each over its base's."""
     if by_efficiency and point.base and other.base:
-        over.append(other.base.samples)
-        under.append(point.base.samples)
-    return over, under
+        return [point.samples, other.base.samples], [other.samples, point.base.samples]
+    return [point.samples], [other.samples]
 
 
 def rebased(curve: Curve, workers: int) -> Curve:
-    """``curve`` with speedups and efficiencies relative to ``workers`` workers; without any if it was not measured there.
+    """``curve`` with speedups and efficiencies relative to ``workers`` workers; 0 stands for its smallest size.
 
-    Efficiencies that were published without a throughput stay as they are.
+    It has none if it was not measured there. Efficiencies that were published without a throughput stay as they are.
     """
     known = [point for point in curve.points if not math.isnan(point.img_per_s)]
-    base = next((point for point in known if point.workers == workers), None)
-    bare = [
-        replace(point, speedup=math.nan, efficiency=math.nan, base=None) if point in known else point
-        for point in curve.points
-    ]
-    return replace(curve, points=tuple(relative_to(point, base) for point in bare))
+    base = next((point for point in known if workers in (0, point.workers)), None)
+    if base is None:
+        bare = {point.workers: replace(point, speedup=math.nan, efficiency=math.nan, base=None) for point in known}
+        return replace(curve, points=tuple(bare.get(point.workers, point) for point in curve.points))
+    return replace(curve, points=tuple(relative_to(point, base) for point in curve.points))
 
 
 def common(curve: Curve, other: Curve) -> list[tuple[CurvePoint, CurvePoint]]:
@@ -255,7 +246,7 @@ def common(curve: Curve, other: Curve) -> list[tuple[CurvePoint, CurvePoint]]:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What reading real images costs at one size: (synthetic − real) / synthetic, the formula of the 2017 report."""
+    """The cost of reading real images at one size: (synthetic − real) / synthetic, the formula of the 2017 report."""
 
     workers: int
     synthetic: CurvePoint
@@ -265,7 +256,7 @@ class Overhead:
 
 
 def io_overheads(curves: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
-    """For each weak-scaling curve on real data its overheads over the curve that is equal but for its synthetic data."""
+    """The overheads of each weak-scaling curve on real data over the curve that is equal but for its synthetic data."""
 
     def terms(curve: Curve) -> frozenset[tuple[str, object]]:
         return frozenset((name, value) for name, value in curve.facets.items() if name != "data")
@@ -274,15 +265,14 @@ def io_overheads(curves: Sequence[Curve]) -> list[tuple[Curve, list[Overhead]]]:
     synthetic = {terms(curve): curve for curve in weak if curve.facets["data"] == "synthetic"}
     pairs = []
     for curve in weak:
-        without = synthetic.get(terms(curve))
-        if without is None or curve is without:
-            continue
-        overheads = []
-        for real, other in common(curve, without):
-            interval = ratio(*ratio_terms(real, other, by_efficiency=False)).interval
-            lost = (other.img_per_s - real.img_per_s) / other.img_per_s
-            limits = interval and (1 - interval[1], 1 - interval[0])
-            overheads.append(Overhead(real.workers, other, real, lost, limits))
-        if overheads:
-            pairs.append((curve, overheads))
+        other = synthetic.get(terms(curve))
+        both = common(curve, other) if other and other is not curve else []
+        if both:
+            pairs.append((curve, [_overhead(real, without) for real, without in both]))
     return pairs
+
+
+def _overhead(real: CurvePoint, synthetic: CurvePoint) -> Overhead:
+    interval = ratio(*ratio_terms(real, synthetic, by_efficiency=False)).interval
+    lost = (synthetic.img_per_s - real.img_per_s) / synthetic.img_per_s
+    return Overhead(real.workers, synthetic, real, lost, interval and (1 - interval[1], 1 - interval[0]))

@@ -1,5 +1,7 @@
-"""Which nodes and links are slow against the others: the rule of docs/kernels.md, for a record of the kernel ``pairs``."""
+"""The nodes and links that are slow against the others, by the rule of docs/kernels.md: of the kernel ``pairs``."""
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
@@ -18,24 +20,27 @@ def pairs(record: KernelRecord) -> CheckedPairs:
 
     places = _places(record)
     nodes = list(dict.fromkeys(places.values()))
-    product_s: dict[int, float] = {}
-    received_s: dict[tuple[str, str], float] = {}
+    product_s: dict[int, float] = defaultdict(lambda: math.inf)
+    received_s: dict[tuple[str, str], float] = defaultdict(lambda: math.inf)
     size = 0
-    for repeat in record.repeats:
-        for rank in repeat.ranks:
-            times, own = _of_largest(rank)
-            place, size = places[rank.rank], times.size
-            product_s[rank.rank] = min(product_s.get(rank.rank, float("inf")), *own.products_s)
-            for sender, each_s in enumerate(zip(*own.received_s, strict=True)):
-                if (pair := (places[sender], place))[0] != place:
-                    received_s[pair] = min(received_s.get(pair, float("inf")), *each_s)
+    for rank in (rank for repeat in record.repeats for rank in repeat.ranks):
+        of_largest, times = _of_largest(rank)
+        receiver, size = places[rank.rank], of_largest.size
+        product_s[rank.rank] = min(product_s[rank.rank], *times.products_s)
+        for sender, each_s in enumerate(zip(*times.received_s, strict=True)):
+            if (pair := (places[sender], receiver))[0] != receiver:
+                received_s[pair] = min(received_s[pair], *each_s)
     # A node is as slow as the slowest of its ranks.
     work = flop(record.spec.device == "cuda")
     flop_per_s = [work / max(product_s[rank] for rank, place in places.items() if place == node) for node in nodes]
     bytes_per_s = [
         [size / received_s[sender, receiver] if sender != receiver else None for receiver in nodes] for sender in nodes
     ]
-    unjudged, shared, slow = _unjudged(record, len(nodes)), _shared_cores(record), []
+    unjudged, slow = _unjudged(record, len(nodes)), []
+    # Nodes may be containers of one machine: one rank of each says which machine it reads the counters of.
+    energies = [_of_largest(rank)[0].energy for rank in record.repeats[0].ranks]
+    machines = [energy.machine for energy in energies if energy is not None]
+    shared = len(set(machines)) < len(machines)
     if not unjudged:
         computes = [] if shared else slow_nodes("computes", nodes, flop_per_s)
         slow = [*computes, *slow_links(nodes, bytes_per_s)]
@@ -47,23 +52,20 @@ def pairs(record: KernelRecord) -> CheckedPairs:
 def slow_links(nodes: Sequence[str], bytes_per_s: Sequence[Sequence[float | None]]) -> list[Slow]:
     """The nodes that send slowly, or receive slowly, against the others, and then the pairs that are slow by themselves.
 
-    What a node does is the median of its pairs. A pair is compared with the slower of what its sender and its receiver do
-    with others: so a slow node's pairs are not named again.
+    The rate of a node is the median of its pairs. A pair is compared with the slower of the rates of its sender and its
+    receiver: so a slow node's pairs are not named again.
     """
     sends = [median(rate for rate in row if rate is not None) for row in bytes_per_s]
     receives = [median(rate for rate in column if rate is not None) for column in zip(*bytes_per_s, strict=True)]
-    found = [*slow_nodes("sends", nodes, sends), *slow_nodes("receives", nodes, receives)]
     links = [
-        (sender, receiver, rate, min(sends[i], receives[j]))
-        for i, (sender, row) in enumerate(zip(nodes, bytes_per_s, strict=True))
-        for j, (receiver, rate) in enumerate(zip(nodes, row, strict=True))
+        Slow(what="pair", node=sender, other=receiver, rate=rate, usual=min(sent, received))
+        for sender, sent, row in zip(nodes, sends, bytes_per_s, strict=True)
+        for receiver, received, rate in zip(nodes, receives, row, strict=True)
         if rate is not None
     ]
-    shares = [rate / usual for _, _, rate, usual in links]
-    for sender, receiver, rate, usual in links:
-        if _is_slow(rate / usual, shares):
-            found.append(Slow(what="pair", node=sender, other=receiver, rate=rate, usual=usual))
-    return found
+    shares = [link.rate / link.usual for link in links]
+    slow = [link for link, share in zip(links, shares, strict=True) if _is_slow(share, shares)]
+    return [*slow_nodes("sends", nodes, sends), *slow_nodes("receives", nodes, receives), *slow]
 
 
 def _unjudged(record: KernelRecord, nodes: int) -> str:
@@ -74,33 +76,25 @@ def _unjudged(record: KernelRecord, nodes: int) -> str:
     return ""
 
 
-def _shared_cores(record: KernelRecord) -> bool:
-    """Whether several nodes are containers of one machine: one rank of each says which machine it reads the counters of."""
-    machines = [
-        energy.machine for rank in record.repeats[0].ranks if (energy := _of_largest(rank)[0].energy) is not None
-    ]
-    return len(set(machines)) < len(machines)
-
-
 def slow_nodes(what: What, nodes: Sequence[str], rates: Sequence[float]) -> list[Slow]:
     """The nodes whose rate is low against the others'."""
-    found = []
+    slow = []
     for number, (node, rate) in enumerate(zip(nodes, rates, strict=True)):
         others = [*rates[:number], *rates[number + 1 :]]
         if _is_slow(rate, others):
-            found.append(Slow(what=what, node=node, rate=rate, usual=median(others)))
-    return found
+            slow.append(Slow(what=what, node=node, rate=rate, usual=median(others)))
+    return slow
 
 
 def _is_slow(rate: float, others: Sequence[float]) -> bool:
-    """Whether a rate is below ``SHARE`` of the others' median and ``SPREADS`` of their spread below it."""
+    """True if a rate is below ``SHARE`` of the others' median and ``SPREADS`` of their spread below it."""
     usual = median(others)
     spread = MAD_TO_STDEV * median(abs(other - usual) for other in others)
     return rate < SHARE * usual and rate < usual - SPREADS * spread
 
 
 def _places(record: KernelRecord) -> dict[int, str]:
-    """What each rank's node is called: by its host, or by its number where several nodes of the plan are on one host."""
+    """The name of each rank's node: its host, or its number where several nodes of the plan are on one host."""
     numbers = {each["rank"]: each["node"] for each in record.plan["processes"] if each["role"] == "worker"}
     hosts = {rank.rank: rank.host for rank in record.repeats[0].ranks}
     if len(set(hosts.values())) == len(set(numbers.values())):

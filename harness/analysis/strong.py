@@ -8,7 +8,7 @@ from statistics import fmean
 from harness.kernels.kernel import FLOP_PER_S
 from harness.results.result import Result, sorted_json
 
-# What changes with the number of nodes, of a computation that is otherwise the same: on one machine, threads do, too.
+# Fields that change with the number of nodes of a computation: on one machine, threads do, too.
 _WITH_SIZE = ("nodes", "threads")
 
 
@@ -31,9 +31,5 @@ def with_efficiencies(results: Sequence[Result], baseline: int | None = None) ->
         if base in sizes and len(sizes) > 1:
             rate = fmean(run.rate for run in runs if run.workers == base)
             shares |= {run: run.rate / (run.workers / base * rate) for run in runs}
-    shown, told = dict[Result, float](), set[str]()
-    for run in results:
-        if run.completed or run.id not in told:
-            shown[run] = shares.get(run, nan)
-        told.add(run.id)
-    return shown
+    first = {run.id: run for run in reversed(results)}
+    return {run: shares.get(run, nan) for run in results if run.completed or run is first[run.id]}

@@ -21,9 +21,9 @@ from harness.results.result import Result
 MARGIN = 0.05  # how close to 1 a ratio must be to count as no difference
 FAR_APART_DAYS = 30
 
-# What like for like means. ``training`` is "" on both sides.
+# Equal in a comparison like for like. ``training`` is "" on both sides.
 TERMS = ("system", "model", "data", "device", "precision", "image_size", "batch_size", "devices_per_node", "origin")
-# What may differ, and is named if it does.
+# Named where they differ.
 OTHERS = ("processor", "framework", "software", "transport", "threads", "options", "warmup_steps", "steps")
 
 ScalingAnswer = Literal["better", "worse", "no difference", "changes", "cannot say"]
@@ -53,7 +53,7 @@ class AtSize:
 
 @dataclass(frozen=True)
 class Terms:
-    """What is equal on both sides, what differs (toolkit's and servers' value), and what is not known of either."""
+    """Names and values that are equal on both sides, those that differ (toolkit's, servers'), and names without a value."""
 
     equal: Mapping[str, str]
     unequal: Mapping[str, tuple[str, str]]
@@ -78,8 +78,8 @@ class ComparedContender:
     """One contender against the best of the parameter servers. ``facets`` are those of the contender's curve.
 
     ``sizes`` are all common ones, the smallest first; ``parts`` are those between which they part for good. ``units`` is
-    how many jobs it takes, or repeats where one job has pairs, at the noise seen, to tell every ratio from 1, or that it is
-    within the margin, if the ratios stay as they are.
+    the number of jobs, or of repeats where one job has pairs, that tells every ratio from 1, or that it is within the
+    margin, at the noise seen, if the ratios stay as they are.
     """
 
     facets: SharedFacets
@@ -124,9 +124,8 @@ class Verdict:
 def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
     """The answer from trainings of any status. A ratio within 1 ± ``margin`` counts as no difference."""
     usable = [run for run in results if run.completed and not math.isnan(run.img_per_s)]
-    of_servers = [run for run in usable if run.family == "parameter_servers"]
-    others = [run for run in usable if run.family != "parameter_servers"]
-    best = [curve for curve in scaling.curves(of_servers, by="family") if curve.scaling == "weak"]
+    servers, others = ([run for run in usable if (run.family == "parameter_servers") == ours] for ours in (True, False))
+    best = [curve for curve in scaling.curves(servers, by="family") if curve.scaling == "weak"]
     offered = {_terms(curve): curve for curve in best if not curve.facets["training"]}
     curves = scaling.curves([run for run in others if not run.training])
     strong = {run for curve in curves if curve.scaling == "strong" for run in curve.runs}
@@ -143,22 +142,23 @@ def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
         if curve.scaling == "weak" and _contender(curve) not in known:
             known.add(_contender(curve))
             comparisons.append(ComparedContender(curve.facets, "cannot say", "other training"))
-    toolkits = tuple(one for one in comparisons if one.facets["family"] == "toolkit")
-
+    toolkits, controls = (
+        tuple(comparison for comparison in comparisons if comparison.facets["family"] == family)
+        for family in ("toolkit", "collectives")
+    )
     reasons = Counter(reason for run in results if (reason := _why_unused(run)))
-    left_out = [LeftOut(runs, what, why) for (_, why, what), runs in sorted(reasons.items())]
+    left_out = [LeftOut(runs, name, why) for (_, why, name), runs in sorted(reasons.items())]
     if unjudged := strong.difference(*(curve.runs for curve in weak)):
-        what = "toolkits with a constant global batch"
-        left_out.append(LeftOut(len(unjudged), what, "strong scaling is not judged"))
+        left_out.append(LeftOut(len(unjudged), "toolkits with a constant global batch", "strong scaling is not judged"))
     for terms, curve in offered.items():
         if terms not in map(_terms, weak):
-            what = "parameter servers on {system}: {model}, {data} data".format(**curve.facets)
-            left_out.append(LeftOut(len(curve.runs), what, "no toolkit was measured like that"))
+            name = "parameter servers on {system}: {model}, {data} data".format(**curve.facets)
+            left_out.append(LeftOut(len(curve.runs), name, "no toolkit was measured like that"))
     return Verdict(
-        answer=_overall({one.answer for one in toolkits} - {"cannot say"}),
+        answer=_overall({toolkit.answer for toolkit in toolkits} - {"cannot say"}),
         margin=margin,
         comparisons=toolkits,
-        controls=tuple(one for one in comparisons if one.facets["family"] == "collectives"),
+        controls=controls,
         left_out=tuple(left_out),
         scatters=max(
             (run for run in usable if not run.measured and run.stdev > 0),
@@ -169,7 +169,7 @@ def verdict(results: Sequence[Result], margin: float = MARGIN) -> Verdict:
 
 
 def _why_unused(run: Result) -> tuple[int, str, str] | None:
-    """Why a run does not count, and what it is, with the place of both in a list; None for one that counts."""
+    """The reason why a run does not count, between its place in a list and the run's name; None for one that counts."""
     if not run.completed:
         return 0, f"{run.status}, so it has no number", f"{run.backend} on {run.system}"
     if math.isnan(run.img_per_s):
@@ -178,15 +178,13 @@ def _why_unused(run: Result) -> tuple[int, str, str] | None:
 
 
 def _compared(
-    toolkit: Curve,
-    servers: Curve | None,
-    every: Sequence[Curve],
-    margin: float,
-    family: int,
+    toolkit: Curve, servers: Curve | None, offered: Sequence[Curve], margin: float, family: int
 ) -> ComparedContender:
     """One contender's weak-scaling curve, of a ``family`` of so many, against the parameter servers' best."""
     if servers is None:
-        return ComparedContender(toolkit.facets, "cannot say", "no counterpart", indication=_indication(toolkit, every))
+        return ComparedContender(
+            toolkit.facets, "cannot say", "no counterpart", indication=_indication(toolkit, offered)
+        )
     both = common(toolkit, servers)
     scatter = ratios.common_scatter([point.samples for pair in both for point in pair])
     sizes: list[AtSize] = []
@@ -195,25 +193,22 @@ def _compared(
         efficiency = ratios.ratio(*scaling.ratio_terms(ours, theirs, by_efficiency=True), scatter)
         throughput = ratios.ratio(*scaling.ratio_terms(ours, theirs, by_efficiency=False), scatter)
         sizes.append(AtSize(ours.workers, ours, theirs, efficiency if sizes else Ratio(1.0), throughput))
-    judged = [number for number, size in enumerate(sizes) if size.efficiency_ratio.p is not None]
-    significances = ratios.significant([sizes[number].efficiency_ratio.p for number in judged], family)
+    judged = {number: p for number, size in enumerate(sizes) if (p := size.efficiency_ratio.p) is not None}
+    significances = ratios.significant([*judged.values()], family)
     for number, significant in zip(judged, significances, strict=True):
         sizes[number] = replace(sizes[number], significant=significant)
     # The runs of the best configurations at these sizes.
     sides = [[run for pair in both for run in pair[side].best.runs] for side in (0, 1)]
-    levels = dict(zip(judged, ratios.levels(significances, family), strict=True))
-    answer, reason, parts = _judged(sizes, [sizes[number] for number in judged], margin)
-    units = _units(sizes[1:], [levels.get(number, ratios.LEVEL) for number in range(1, len(sizes))], margin)
-    terms = _held(toolkit, *sides)
-    return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, units, terms)
+    answer, reason, parts = _judged(sizes, margin)
+    units = _units(sizes, dict(zip(judged, ratios.levels(significances, family), strict=True)), margin)
+    return ComparedContender(toolkit.facets, answer, reason, tuple(sizes), parts, units, _held(toolkit, *sides))
 
 
-def _judged(
-    sizes: Sequence[AtSize], judged: Sequence[AtSize], margin: float
-) -> tuple[ScalingAnswer, Reason, tuple[int, int] | None]:
+def _judged(sizes: Sequence[AtSize], margin: float) -> tuple[ScalingAnswer, Reason, tuple[int, int] | None]:
     """The answer, why there is none, and between which sizes they part."""
     if len(sizes) < 2:
         return "cannot say", "one size", None
+    judged = [size for size in sizes if size.efficiency_ratio.p is not None]
     if not judged:
         return "cannot say", "no spread", None
     intervals = [size.efficiency_ratio.interval for size in judged if size.efficiency_ratio.interval]
@@ -230,19 +225,20 @@ def _judged(
     return "changes" if len(directions) > 1 else last, "", (below, first_apart)
 
 
-def _units(sizes: Sequence[AtSize], levels: Sequence[float], margin: float) -> int | None:
-    """The most jobs or pairs that any size needs if its ratio stays as it is."""
-    needed = [
-        ratios.units_for(
-            *scaling.ratio_terms(size.toolkit, size.servers, by_efficiency=True),
-            abs(math.log(size.efficiency_ratio.value)),
-            math.log1p(margin),
-            level,
-        )
-        for size, level in zip(sizes, levels, strict=True)
-    ]
-    known = [units for units in needed if units is not None]
-    return max(known, default=None) if len(known) == len(needed) else None
+def _units(sizes: Sequence[AtSize], levels: Mapping[int, float], margin: float) -> int | None:
+    """The most jobs or pairs that any size but the first needs if its ratio stays as it is; None where one is not known.
+
+    ``levels`` are those of the intervals, by the number of the size, of sizes with a known one.
+    """
+    most = None
+    for number, size in enumerate(sizes[1:], start=1):
+        terms = scaling.ratio_terms(size.toolkit, size.servers, by_efficiency=True)
+        distance = abs(math.log(size.efficiency_ratio.value))
+        units = ratios.units_for(*terms, distance, math.log1p(margin), levels.get(number, ratios.LEVEL))
+        if units is None:
+            return None
+        most = max(units, most or 0)
+    return most
 
 
 def _overall(answers: set[ScalingAnswer]) -> Overall:
@@ -276,13 +272,11 @@ def _held(curve: Curve, toolkit: Sequence[Result], servers: Sequence[Result]) ->
             equal[name] = both[0]
         else:
             unequal[name] = both
-    days = ([run.started for run in runs if run.started] for runs in (toolkit, servers))
-    spans = [(min(its), max(its)) for its in days if its]
-    if len(spans) == 2:
-        apart = datetime.fromisoformat(max(spans)[0]) - datetime.fromisoformat(min(span[1] for span in spans))
+    ours, theirs = (sorted(run.started for run in runs if run.started) for runs in (toolkit, servers))
+    if ours and theirs:
+        apart = datetime.fromisoformat(max(ours[0], theirs[0])) - datetime.fromisoformat(min(ours[-1], theirs[-1]))
         if apart.days > FAR_APART_DAYS:
-            ours, theirs = (f"{first[:10]} to {last[:10]}" for first, last in spans)
-            unequal["dates"] = ours, theirs
+            unequal["dates"] = f"{ours[0][:10]} to {ours[-1][:10]}", f"{theirs[0][:10]} to {theirs[-1][:10]}"
     return Terms(equal, unequal, tuple(unknown))
 
 
@@ -292,27 +286,24 @@ def _named(column: str, runs: Sequence[Result]) -> str:
         for run in runs:
             for name, value in run.options.items():
                 options[name].add(str(value))
-        return ", ".join(f"{name}={'|'.join(sorted(several))}" for name, several in sorted(options.items()))
+        return ", ".join(f"{name}={'|'.join(sorted(texts))}" for name, texts in sorted(options.items()))
     values = sorted({getattr(run, column) for run in runs})
     if column == "software":  # ``TensorFlow 1.14, Horovod 0.16.4``: the toolkit's own version is the contender's name
         return ", ".join(sorted({value.partition(", ")[0] for value in values}))
     return ", ".join(str(value) for value in values if value not in ("", 0))
 
 
-def _indication(toolkit: Curve, every: Sequence[Curve]) -> Indication | None:
+def _indication(toolkit: Curve, offered: Sequence[Curve]) -> Indication | None:
     """The parameter servers that differ least: on the same system if there are any, then in the fewest terms."""
-
-    def differs(servers: Curve) -> dict[str, tuple[object, object]]:
+    candidates = []
+    for servers in offered:
         sides = {name: (toolkit.facets[name], servers.facets[name]) for name in (*TERMS, "training")}
-        return {name: (ours, theirs) for name, (ours, theirs) in sides.items() if ours != theirs}
-
-    if not every:
+        differs = {name: values for name, values in sides.items() if values[0] != values[1]}
+        candidates.append((differs, servers, common(toolkit, servers)))
+    if not candidates:
         return None
-    nearest = min(
-        every, key=lambda curve: ("system" in differs(curve), len(differs(curve)), -len(common(toolkit, curve)))
-    )
-    both = common(toolkit, nearest)
-    if len(both) < 2 or "system" in differs(nearest) or nearest.facets["training"]:
-        return Indication(differs(nearest), nearest)
+    differs, nearest, both = min(candidates, key=lambda each: ("system" in each[0], len(each[0]), -len(each[2])))
+    if len(both) < 2 or "system" in differs or nearest.facets["training"]:
+        return Indication(differs, nearest)
     ours, theirs = (scaling.relative_to(last, base) for base, last in zip(both[0], both[-1], strict=True))
-    return Indication(differs(nearest), nearest, (ours, theirs))
+    return Indication(differs, nearest, (ours, theirs))

@@ -33,7 +33,7 @@ TWO_SIDES = grouped(
     option("--difference", "how much faster a side has to be to matter", "SHARE", SHARE, default=f"{DIFFERENCE:.0%}"),
     option("--of", "say again what came of a comparison, whose folder this is, and measure nothing", "DIR", PATH),
 )
-# Of a backend its library; of a program, which brings its own, that its processes are ranks of one MPI world.
+# The library of a backend. A program brings its own: for it the option makes its processes ranks of one MPI world.
 MPI = option(
     "--mpi",
     "the MPI library, where MPI carries something; without a name: all processes of COMMAND are ranks of one MPI world",
@@ -112,7 +112,7 @@ def ab(
 
 
 def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, object]) -> Subject:
-    """What is measured. Raises InvalidInput for an option that is not for it."""
+    """The subject of the measurement. Raises InvalidInput for an option that is not for it."""
     if command and given["preflight"]:
         raise InvalidInput("--preflight: is for backends; leave it out, or the command")
     if not kernel and (sizes := next((name for name in ("bytes", "size") if given[name]), None)):
@@ -125,12 +125,12 @@ def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, obje
 
 def _tell(comparison: Comparison, runs: Sequence[Run], records: Sequence[AnyRecord], as_json: bool) -> None:
     """Print the verdicts, and exit with 1 if B is slower. Raises RunFailed for a side that has no number."""
-    found, spec = rates.judged(comparison, runs, records), runs[0].spec
+    by_size, spec = rates.judged(comparison, runs, records), runs[0].spec
     files, checked = [run.record_file for run in runs], checked_before(runs[0].folder)
     if as_json:
-        click.echo(texts.as_json(found, spec, comparison, files, checked))
+        click.echo(texts.as_json(by_size, spec, comparison, files, checked))
     else:
         lines = [f"preflight  {line}" for line in preflight(checked)] + [f"record  {file}" for file in files]
-        click.echo("\n".join([texts.verdicts(found, spec), *lines]))
-    if any(each.slower for each in found.values()):
+        click.echo("\n".join([texts.verdicts(by_size, spec), *lines]))
+    if any(verdict.slower for verdict in by_size.values()):
         click.get_current_context().exit(1)

@@ -1,4 +1,4 @@
-"""What results say: table, best, report, export; and whether records can be believed: check."""
+"""Answers from results: table, best, report, import, export; and check, which verifies records."""
 
 import json
 import os
@@ -65,12 +65,12 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, written: s
     runs, of_kernels = trainings(results), kernels(results)
     if of_kernels and not runs:
         of_trainings.check_baseline([kernel for kernel in of_kernels if kernel.completed], baseline, "kernel")
-    if as_json:
-        points = of_trainings.points(runs, baseline) if runs else []
-        points += kernel_table.points(of_kernels, baseline)
-        click.echo(json_text(points + of_trainings.accuracy_points(accuracies(results))))
+    if not as_json:
+        click.echo(tables(results, baseline, style == "report2017", written))
         return
-    click.echo(tables(results, baseline, style == "report2017", written))
+    points = of_trainings.points(runs, baseline) if runs else []
+    points += kernel_table.points(of_kernels, baseline)
+    click.echo(json_text(points + of_trainings.accuracy_points(accuracies(results))))
 
 
 @click.command("best")
@@ -137,10 +137,9 @@ def report(
     """
     from harness.report.page import assemble, document, static
 
-    if formats and not figures:
-        raise InvalidInput("--format: is for --figures, which is missing")
-    if width and not figures:
-        raise InvalidInput("--width: is for --figures, which is missing")
+    for name, value in (("format", formats), ("width", width)):
+        if value and not figures:
+            raise InvalidInput(f"--{name}: is for --figures, which is missing")
     if Path(output).suffix.lower().removeprefix(".") in FORMATS:
         raise InvalidInput(f"--output {output}: a report is a page of HTML; --figures DIR writes pictures")
     results = any_of(sources)
@@ -228,16 +227,16 @@ def check(sources: tuple[str, ...]) -> None:
     files = sorted({file for source in sources for file in _files(source)})
     if not files:
         raise InvalidInput(f"{', '.join(sources)}: no record")
-    found, line = [], CountLine("records")
+    problems, without, line = list[str](), 0, CountLine("records")
     for done, file in enumerate(files, start=1):
-        found.append(verified(file))
+        problem, has_number = verified(file)
+        problems += [problem] if problem else []
+        without += not has_number
         line.count(done, len(files))
-    problems = [text for text, _ in found if text]
-    for text in problems:
-        click.echo(text)
+    for problem in problems:
+        click.echo(problem)
     if problems:
         raise HarnessError(f"{len(problems):,} of {plural(len(files), 'record')} cannot be believed")
-    without = sum(not has_number for _, has_number in found)
     more = f"; {without:,} {'has' if without == 1 else 'have'} no number" if without else ""
     follows = "every figure follows from its raw times, and every judgement from its evidence"
     click.echo(f"{plural(len(files), 'record')}: {follows}{more}")
@@ -249,15 +248,15 @@ def _files(source: str) -> list[str]:
     files = [*search(place(name), list(RECORDS))]
     if selection is None:
         return files
-    known = [asked for asked in map(_asked, files) if asked]
+    readable = [result for result in map(_selectable, files) if result]
     selected = Selected()
-    left = selected.of(known, source, selection)
+    chosen = selected.of(readable, source, selection)
     selected.check()
-    return [*(each.source for each in left), *({*files} - {each.source for each in known})]
+    return [*(each.source for each in chosen), *({*files} - {each.source for each in readable})]
 
 
-def _asked(file: str) -> Result | None:
-    """What selections ask of a record of any kind, which is not verified; None if it does not say that."""
+def _selectable(file: str) -> Result | None:
+    """The fields of a record of any kind that selections ask for, not verified; None if it does not have them."""
     try:
         record = json.loads(Path(file).read_bytes())
         identity, started, tag = (str(record[name]) for name in ("id", "started", "tag"))
@@ -267,7 +266,7 @@ def _asked(file: str) -> Result | None:
 
 
 def verified(file: str) -> tuple[str, bool]:
-    """What is wrong with a record, "" if nothing is, and whether its run has a number.
+    """The problem of a record, "" if it has none, and whether its run has a number.
 
     Its seal does not count: everything is derived and judged again.
     """

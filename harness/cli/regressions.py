@@ -1,4 +1,4 @@
-"""Did it get slower since last time: regression, baseline, history."""
+"""Changes since last time: regression, baseline, history."""
 
 import json
 from functools import partial
@@ -76,18 +76,18 @@ def regression(old: str, new: str, inconclusive: int | None, as_json: bool, **gi
     selected = Selected()  # both may be of one folder, which is read once
     before, after = (any_of([side], selected) for side in (old, new))
     selected.check()
-    found = regressions.compare(before, after, rule)
-    click.echo(text.as_json(found, old, new) if as_json else text.terminal(found, old, new))
+    compared = regressions.compare(before, after, rule)
+    click.echo(text.as_json(compared, old, new) if as_json else text.terminal(compared, old, new))
     for file, write in written:
         if file:
             with writing(file):
-                file.write_text(write(found, old, new), encoding="utf-8")
-    if found.regressions:
-        raise HarnessError(text.failure(found))
-    if inconclusive and found.undecided:
+                file.write_text(write(compared, old, new), encoding="utf-8")
+    if compared.regressions:
+        raise HarnessError(text.failure(compared))
+    if inconclusive and compared.undecided:
         click.get_current_context().exit(inconclusive)
-    if found.counts["cannot say"] == len(found.pairs):
-        raise InvalidInput(f"nothing could be judged: {found.pairs[0].judgement.reason}")
+    if compared.counts["cannot say"] == len(compared.pairs):
+        raise InvalidInput(f"nothing could be judged: {compared.pairs[0].judgement.reason}")
 
 
 @click.command("history")
@@ -99,8 +99,8 @@ def history(sources: tuple[str, ...], as_json: bool) -> None:
     RESULTS are folders with records, record.json files, and names of baselines. A measurement, of training or of one size
     of a kernel, needs 6 runs.
     """
-    found = histories.find(any_of(sources))
-    click.echo(history_text.as_json(found, sources) if as_json else history_text.terminal(found))
+    past = histories.find(any_of(sources))
+    click.echo(history_text.as_json(past, sources) if as_json else history_text.terminal(past))
 
 
 @click.group("baseline")
@@ -122,11 +122,9 @@ def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json:
     """Copy the records with a number in RESULTS into the baseline NAME."""
     baselines.check_new(name, replace)  # before anything is read
     saved = baselines.save(name, any_of(sources), sources, note, replace)
-    if as_json:
-        click.echo(saved.model_dump_json(by_alias=True))
-        return
     left = f"; {saved.without_number} without a number left out" if saved.without_number else ""
-    click.echo(f"baseline {name}: {plural(saved.records, 'record')}{left}\n{baselines.folder() / name}")
+    text = f"baseline {name}: {plural(saved.records, 'record')}{left}\n{baselines.folder() / name}"
+    click.echo(saved.model_dump_json(by_alias=True) if as_json else text)
 
 
 @baseline.command("list", short_help="List the baselines, with what they hold")

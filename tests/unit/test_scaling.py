@@ -107,7 +107,6 @@ def test_a_throughput_without_repeats_has_no_interval() -> None:
     assert ratios.best_interval([once, often]) is None, "who knows how lucky the one was that ran once"
     assert ratios.ratio([[often]], [[once]]).interval is None
     assert ratios.ratio([[often]], [[once]]).p is None
-    assert (once.stdev, Sample(100.0).stdev) == (None, None)
 
 
 def test_the_repeats_that_an_interval_takes_are_enough_and_no_fewer_would_be() -> None:
@@ -117,7 +116,7 @@ def test_the_repeats_that_an_interval_takes_are_enough_and_no_fewer_would_be() -
     sides = choices[:2], choices[2:]
     needed, surer = (ratios.units_for(*sides, distance, 0.0, level) for level in (ratios.LEVEL, 0.99))
     assert needed and surer
-    relative = [((choice[0].stdev or 0.0) / choice[0].mean) ** 2 for choice in choices]
+    relative = [choice[0].spread ** 2 for choice in choices]
 
     def width(count: int, level: float = 0.95) -> float:
         terms = [variance / count for variance in relative if variance is not None]
@@ -131,10 +130,10 @@ def test_the_repeats_that_an_interval_takes_are_enough_and_no_fewer_would_be() -
 
 
 def test_holm_stops_at_the_first_that_is_not_significant() -> None:
-    assert ratios.holm([0.04, 0.001, 0.02]) == [True, True, True]  # 0.001 < 0.05/3, 0.02 < 0.05/2, 0.04 < 0.05
-    assert ratios.holm([0.04, 0.001, 0.03]) == [False, True, False]
-    assert ratios.holm([0.02, None]) == [True, False]
-    assert ratios.holm([]) == []
+    assert ratios.holm([0.04, 0.001, 0.02], [1] * 3) == [True, True, True]  # 0.001 < 0.05/3, 0.02 < 0.05/2, 0.04 < 0.05
+    assert ratios.holm([0.04, 0.001, 0.03], [1] * 3) == [False, True, False]
+    assert ratios.holm([0.02, None], [1] * 2) == [True, False]
+    assert ratios.holm([], []) == []
 
 
 def test_a_test_with_more_weight_gets_more_of_the_error() -> None:
@@ -243,7 +242,7 @@ def test_published_rows_have_efficiencies_without_intervals() -> None:
     assert [point.workers for point in servers.points] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert servers.points[-1].efficiency == pytest.approx(9219.7 / 128 / 138.23)
     assert servers.points[-1].interval is None and servers.points[-1].efficiency_interval is None
-    assert servers.points[-1].best.sample.stdev is None
+    assert not servers.points[-1].best.sample.values
 
 
 def test_a_published_efficiency_stands_without_a_throughput() -> None:

@@ -1,4 +1,4 @@
-"""A/B comparisons as text: how many repeats they take, and what came of them. Pure."""
+"""A/B comparisons as text: the repeats that they take, and their verdicts. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ def sides(a: str, b: str) -> str:
 
 
 def power(noises: Mapping[int, Noise], spec: RunSpec, difference: float, repeats: int) -> str:
-    """How many repeats of each side show the ``difference``, and how likely ``repeats`` do, by earlier runs.
+    """The number of repeats of each side that show the ``difference``, and the power of ``repeats``, by earlier runs.
 
-    Of several sizes of a kernel: of the one that varies least from repeat to repeat, and of the one that varies most.
+    There is a line for the size of a kernel that varies least from repeat to repeat, and one for that which varies most.
     """
     ends = [choose(noises, key=lambda size: noises[size].deviation) for choose in (min, max)]
     lines = []
@@ -43,54 +43,54 @@ def power(noises: Mapping[int, Noise], spec: RunSpec, difference: float, repeats
     return "\n".join(lines)
 
 
-def verdicts(found: Mapping[int, PairedVerdict], spec: RunSpec) -> str:
-    """A line for each verdict, and what holds for all sizes of a kernel."""
+def verdicts(by_size: Mapping[int, PairedVerdict], spec: RunSpec) -> str:
+    """A line for each verdict, by size of a kernel, and one about all of them."""
     if not spec.kernel:
-        return verdict(found[0], clock(spec))
-    names = [size_text(kernel_of(spec), size) for size in found]
+        return verdict(by_size[0], clock(spec))
+    names = [size_text(kernel_of(spec), size) for size in by_size]
     width = max(map(len, names))
     unit = UNITS[kernel_of(spec).unit]
     lines = [
         f"{name:>{width}}  {_answer(each)} (A {each.a.mean / 1e9:.4g} and B {each.b.mean / 1e9:.4g} {unit})"
-        for name, each in zip(names, found.values(), strict=True)
+        for name, each in zip(names, by_size.values(), strict=True)
     ]
-    every = f" of all {len(found)} sizes together" if len(found) > 1 else ""
-    return "\n".join([*lines, f"95 % CI{every}, {_unit(next(iter(found.values())))}"])
+    every = f" of all {len(by_size)} sizes together" if len(by_size) > 1 else ""
+    return "\n".join([*lines, f"95 % CI{every}, {_unit(next(iter(by_size.values())))}"])
 
 
 def clock(spec: RunSpec) -> str:
     return " by the program's own clock" if spec.program else ""
 
 
-def verdict(found: PairedVerdict, clock: str = "") -> str:
+def verdict(paired: PairedVerdict, clock: str = "") -> str:
     """One line: which side is faster and by how much, that there is no difference, or what would decide it."""
-    means = f"A {found.a.mean:.2f} and B {found.b.mean:.2f} img/s{clock}"
-    return f"{_answer(found)} (95 % CI; {means}, {_unit(found)})"
+    means = f"A {paired.a.mean:.2f} and B {paired.b.mean:.2f} img/s{clock}"
+    return f"{_answer(paired)} (95 % CI; {means}, {_unit(paired)})"
 
 
-def _unit(found: PairedVerdict) -> str:
+def _unit(paired: PairedVerdict) -> str:
     """``5 pairs in one allocation``, which is all that the verdict is about, or ``3 jobs, each with both sides``."""
-    if found.jobs > 1:
-        return f"{found.jobs} jobs, each with both sides"
-    return f"{plural(len(found.a.values), 'pair')} in one allocation"
+    if paired.jobs > 1:
+        return f"{paired.jobs} jobs, each with both sides"
+    return f"{plural(len(paired.a.values), 'pair')} in one allocation"
 
 
-def _answer(found: PairedVerdict) -> str:
-    low, high = found.ci95
-    change = f"{100 * (found.ratio - 1):+.1f} % {interval((low - 1, high - 1), 1, 100)}".replace("-", "−")
-    if not found.scatters:
+def _answer(paired: PairedVerdict) -> str:
+    low, high = paired.ci95
+    change = f"{100 * (paired.ratio - 1):+.1f} % {interval((low - 1, high - 1), 1, 100)}".replace("-", "−")
+    if not paired.scatters:
         return (
             f"undecided: B differs from A by {change} in all pairs; what does not scatter is rounded, or not measured"
         )
-    if found.answer == "undecided":
-        needed, units = _of_each(found.units), "jobs" if found.jobs > 1 else "repeats"
+    if paired.answer == "undecided":
+        needed, units = _of_each(paired.units), "jobs" if paired.jobs > 1 else "repeats"
         return f"undecided: B differs from A by {change}; {units} to decide it, if this and the noise stay: {needed}"
-    if found.answer == "no difference":
-        return f"no difference larger than {math.ceil(1000 * found.largest) / 10:g} %: B differs from A by {change}"
-    limits = (low - 1, high - 1) if found.ratio > 1 else (1 / high - 1, 1 / low - 1)
-    by = max(found.ratio, 1 / found.ratio) - 1
-    less = "" if found.matters else f", less than the {_share(found.difference)} that matter"
-    return f"{found.answer} by {100 * by:.1f} % {interval(limits, 1, 100)}{less}".replace("-", "−")
+    if paired.answer == "no difference":
+        return f"no difference larger than {math.ceil(1000 * paired.largest) / 10:g} %: B differs from A by {change}"
+    limits = (low - 1, high - 1) if paired.ratio > 1 else (1 / high - 1, 1 / low - 1)
+    by = max(paired.ratio, 1 / paired.ratio) - 1
+    less = "" if paired.matters else f", less than the {_share(paired.difference)} that matter"
+    return f"{paired.answer} by {100 * by:.1f} % {interval(limits, 1, 100)}{less}".replace("-", "−")
 
 
 def _of_each(repeats: int | None) -> str:
@@ -98,7 +98,7 @@ def _of_each(repeats: int | None) -> str:
 
 
 def as_json(
-    found: Mapping[int, PairedVerdict],
+    by_size: Mapping[int, PairedVerdict],
     spec: RunSpec,
     comparison: Comparison,
     runs: Sequence[Path],
@@ -114,8 +114,8 @@ def as_json(
         "kernel": spec.subject if spec.kernel else None,
         "clock": clock(spec).strip(),
         "sides": {name: {"settings": text, "run": str(run)} for name, text, run in settings},
-        "slower": any(verdict.slower for verdict in found.values()),
-        "verdicts": [{"size": size, **plain(verdict)} for size, verdict in found.items()],
+        "slower": any(verdict.slower for verdict in by_size.values()),
+        "verdicts": [{"size": size, **plain(verdict)} for size, verdict in by_size.items()],
         "preflight": checked and checked.model_dump(),
     }
     return json_text(document)

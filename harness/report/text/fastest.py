@@ -1,4 +1,4 @@
-"""Who is fastest, who scales best, and what would decide it: in sentences, and as a table."""
+"""The fastest and the best scaling contenders, and the jobs that would decide it: in sentences, and as a table."""
 
 import re
 from collections.abc import Sequence
@@ -20,42 +20,42 @@ UNKNOWN = 3  # jobs that are asked for where nothing is known of the noise
 def answer(races: Sequence[Race], verdict: Verdict) -> list[str]:
     """The answer in a few sentences, for the race at the largest size with most contenders.
 
-    Who is fastest there, who scales best, and, where there is something to compare, whether
-    MPI-based toolkits scale better than parameter servers. The last one says what would decide what is undecided.
+    It says who is fastest there, who scales best, and, where there is something to compare, whether MPI-based toolkits
+    scale better than parameter servers. The last sentence says what would decide what is undecided.
     """
     if not races:
         return ["No run among these results has a number to compare."]
     race = races[0]
     if not race.contested:
         only = race.sizes[-1]
-        found = f"{rate(only.best)} img/s on {size(only)}"
-        return [f"{where(race)} there is nothing to compare {who(only.best)} with: {found}."]
+        throughput = f"{rate(only.best)} img/s on {size(only)}"
+        return [f"{_on(race)} there is nothing to compare {who(only.best)} with: {throughput}."]
     *smaller, fastest = race.contested
     scales = race.scales
-    said = [f"{where(race)} {_faster(fastest)}"]
+    sentences = [f"{_on(race)} {_faster(fastest)}"]
     if fastest.p is None and race.facets["origin"] == "published":
         chance = verdicts.by_chance(fastest.standings[1].ratio, 2, verdict)
-        said.append(f"{chance[0].upper()}{chance[1:]}.")
-    said += [f"{each}." for each in verdicts.alternatives(one.point for one in fastest.standings)]
+        sentences.append(f"{chance[0].upper()}{chance[1:]}.")
+    sentences += [f"{each}." for each in verdicts.alternatives(standing.point for standing in fastest.standings)]
     if smaller:
         shown = "; ".join(map(_briefly, smaller[: -1 - SMALLER : -1]))
         more = f"; {len(smaller) - SMALLER} more" if len(smaller) > SMALLER else ""
-        said.append(f"Ahead at smaller sizes, with the lead over the next: {shown}{more}.")
+        sentences.append(f"Ahead at smaller sizes, with the lead over the next: {shown}{more}.")
     if scales:
-        said.append(f"From {scales.base} to {size(scales)} {_kept(scales)}")
+        sentences.append(f"From {scales.base} to {size(scales)} {_kept(scales)}")
     lacking = lacking_repeats(verdict)
     if lacking or verdict.answer != "cannot say":
-        said.append(f"{QUESTION} {verdicts.headline(verdict)}")
+        sentences.append(f"{QUESTION} {verdicts.headline(verdict)}")
     rankings = [ranking for ranking in (fastest, scales) if ranking and not ranking.decided and not ranking.equal]
     # At which sizes, and how many jobs or pairs it takes there; None where that is not known.
     undecided = [([ranking.base, ranking.workers], ranking.p is not None, ranking.units) for ranking in rankings]
-    undecided += [([size.workers for size in one.sizes], one.reason == "too wide", one.units) for one in lacking]
+    undecided += [([size.workers for size in each.sizes], each.reason == "too wide", each.units) for each in lacking]
     if undecided:
         of_nodes = all(ranking.workers == ranking.best.point.nodes for ranking in race.contested)
         in_pairs = any(ranking.unit.pairs for ranking in rankings)
-        in_pairs |= any(size.efficiency_ratio.unit.pairs > 0 for one in lacking for size in one.sizes)
-        said.append(_would_decide(undecided, "node" if of_nodes else "worker", in_pairs))
-    return said
+        in_pairs |= any(size.efficiency_ratio.unit.pairs > 0 for each in lacking for size in each.sizes)
+        sentences.append(_would_decide(undecided, "node" if of_nodes else "worker", in_pairs))
+    return sentences
 
 
 def headline(races: Sequence[Race], verdict: Verdict) -> str:
@@ -74,19 +74,14 @@ def text(races: Sequence[Race], verdict: Verdict) -> str:
     parts = [prose("\n".join(sentences))]
     for race in [race for race in races if race.contested] or races[:1]:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
-        parts.append(prose(f"{where(race)}:" + (f" runs differ in {varying}" if varying else "")))
-        parts += [table(_speeds(race), right={2, 3, 4})]
+        parts.append(prose(f"{_on(race)}:" + (f" runs differ in {varying}" if varying else "")))
+        parts.append(table(_speeds(race), right={2, 3, 4}))
         if race.scales:
-            parts += [
-                f"On {size(race.scales)} relative to {race.scales.base}:",
-                table(_efficiencies(race.scales), right={1, 2}),
-            ]
+            parts.append(f"On {size(race.scales)} relative to {race.scales.base}:")
+            parts.append(table(_efficiencies(race.scales), right={1, 2}))
     if compared and not any(sentence.startswith(QUESTION) for sentence in sentences):
         parts.append(prose(f"{QUESTION} {verdicts.headline(verdict)}"))
     return "\n\n".join([*parts, *compared])
-
-
-# --- sentences ------------------------------------------------------------------------------------
 
 
 def _faster(ranking: Ranking) -> str:
@@ -98,17 +93,17 @@ def _faster(ranking: Ranking) -> str:
 
 def _kept(ranking: Ranking) -> str:
     best, second = ranking.standings[:2]
-    kept = " against ".join(percent(one.point.efficiency, None, 1) for one in (best, second))
+    kept = " against ".join(percent(standing.point.efficiency, None, 1) for standing in (best, second))
     lead = f"keeps {ratio(second.ratio)} the efficiency of {_short(ranking)[1]} ({kept})"
     doubt = f" More than {100 * SUPERLINEAR:.0f} % says that something slowed down the smaller size: measure it again."
-    said = _sentence(ranking, "scales best", "scaled best", "scale equally well", lead)
-    return said + (doubt if best.point.efficiency > SUPERLINEAR else "")
+    sentence = _sentence(ranking, "scales best", "scaled best", "scale equally well", lead)
+    return sentence + (doubt if best.point.efficiency > SUPERLINEAR else "")
 
 
 def _sentence(ranking: Ranking, does: str, did: str, alike: str, lead: str) -> str:
-    """What is claimed: that the best ``does`` or ``did`` something, or that several are ``alike``; and its ``lead``."""
+    """The claim that the best ``does`` or ``did`` something, or that several are ``alike``; and its ``lead``."""
     entered, of = zip(_short(ranking), ranking.standings, strict=True), unit(ranking.unit, ranking.best.facets)
-    names = [name for name, one in entered if one is ranking.best or one in ranking.rivals]  # which may be the best
+    names = [name for name, each in entered if each is ranking.best or each in ranking.rivals]  # which may be the best
     if ranking.decided:
         return f"{names[0]} {does}: it {lead}, {of}."
     if ranking.equal:
@@ -149,53 +144,46 @@ def _would_decide(undecided: Sequence[tuple[Sequence[int], bool, int | None]], o
     return f"What would decide it: about {most} {units} {on}, if the ratios stay as they are (`--{units} {most}`)."
 
 
-# --- parts ----------------------------------------------------------------------------------------
-
-
-def where(race: Race) -> str:
+def _on(race: Race) -> str:
     """``On daint:gpu (inception3, synthetic, batch 64 per device)``, with what else tells races apart."""
     return f"On {verdicts.where(race.facets, batch=True)}"
 
 
-def who(one: Standing) -> str:
-    return contender(one.facets)
+def who(standing: Standing) -> str:
+    return contender(standing.facets)
 
 
 def size(ranking: Ranking) -> str:
-    """At which one it is, as ``128 nodes``."""
+    """The size of a ranking, as ``128 nodes``."""
     return verdicts.size(ranking.workers, ranking.best.point.nodes)
 
 
-def rate(one: Standing) -> str:
+def rate(standing: Standing) -> str:
     """img/s with four digits or more."""
-    value = one.point.img_per_s
+    value = standing.point.img_per_s
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-# --- the tables -----------------------------------------------------------------------------------
+def _speeds(race: Race) -> Sequence[tuple[str, ...]]:
+    rows = [("size", "way of distributing", "img/s", "the fastest's / its img/s", "best of")]
+    for ranking in race.sizes:
+        for standing, lead in zip(ranking.standings, _leads(ranking), strict=True):
+            point, at = standing.point, size(ranking) if standing is ranking.best else ""
+            name = who(standing) + (f", {point.best.ps} ps" if point.best.ps > 1 else "")
+            rows.append((at, name, f"{point.img_per_s:.2f}", lead, str(len(point.tried))))
+    return rows
 
 
-def _speeds(race: Race) -> list[tuple[str, ...]]:
-    rows = [
-        (
-            "" if number else size(ranking),
-            who(one) + (f", {one.point.best.ps} ps" if one.point.best.ps > 1 else ""),
-            f"{one.point.img_per_s:.2f}",
-            ratio(one.ratio) if number else _sureness(ranking),
-            str(len(one.point.tried)),
-        )
-        for ranking in race.sizes
-        for number, one in enumerate(ranking.standings)
-    ]
-    return [("size", "way of distributing", "img/s", "the fastest's / its img/s", "best of"), *rows]
+def _efficiencies(ranking: Ranking) -> Sequence[tuple[str, ...]]:
+    rows = [("way of distributing", "scaling efficiency", "the best's / its efficiency")]
+    for standing, lead in zip(ranking.standings, _leads(ranking), strict=True):
+        rows.append((who(standing), percent(standing.point.efficiency, None, 1), lead))
+    return rows
 
 
-def _efficiencies(ranking: Ranking) -> list[tuple[str, ...]]:
-    rows = [
-        (who(one), percent(one.point.efficiency, None, 1), ratio(one.ratio) if number else _sureness(ranking))
-        for number, one in enumerate(ranking.standings)
-    ]
-    return [("way of distributing", "scaling efficiency", "the best's / its efficiency"), *rows]
+def _leads(ranking: Ranking) -> list[str]:
+    """The sureness of the first, then the ratios of the others."""
+    return [_sureness(ranking), *(ratio(standing.ratio) for standing in ranking.standings[1:])]
 
 
 def _sureness(ranking: Ranking) -> str:

@@ -1,4 +1,4 @@
-"""What was found about kernels in many runs: a table, and its points for scripts."""
+"""Results of kernels in many runs: a table, and its points for scripts."""
 
 import tomllib
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ from harness.core.text import plural
 from harness.kernels.kernel import BYTES_PER_S, FLOP_PER_S
 from harness.records.kernel import size_text
 from harness.report.text.runs import reasons
-from harness.report.text.table import NOTHING, Cell, Column, Table, dated, number_cell, share_cell
+from harness.report.text.table import NOTHING, Cell, Column, Table, column_of, dated, number_cell, share_cell
 from harness.results import published
 from harness.results.result import Result, varied_options
 
 UNITS = {BYTES_PER_S: "GB/s", FLOP_PER_S: "Gflop/s"}
-# What tells rows apart beside their columns, named in rows where it differs.
+# Fields that tell rows apart beside their columns, named in rows where they differ.
 _PARTS: dict[str, Callable[[Any], str]] = {
     "system": str,
     "mpi": str,
@@ -36,16 +36,16 @@ def table_of(results: Sequence[Result], baseline: int | None = None) -> Table:
     same was measured.
     """
     order = attrgetter("kernel", "backend", "framework", "transport", "system", "size", "nodes", "started")
-    shown = with_efficiencies(results, baseline)
-    runs = sorted(shown, key=order)
-    figures = [_figures(run, shown[run]) for run in runs]
+    efficiencies = with_efficiencies(results, baseline)
+    runs = sorted(efficiencies, key=order)
+    figures = [_figures(run, efficiencies[run]) for run in runs]
     ways = {name: [getattr(run, name) for run in runs] for name in ("framework", "transport")}
     columns = [
         Column("kernel", [run.kernel for run in runs]),
         Column("backend", [run.backend for run in runs]),
         *(Column(name, cells, optional=len(set(cells)) == 1) for name, cells in ways.items()),
         Column("nodes", [str(run.nodes) for run in runs], right=True),
-        *(_column(heading, [cells[heading] for cells in figures]) for heading in _HEADINGS),
+        *(column_of(heading, [cells[heading] for cells in figures]) for heading in _HEADINGS),
         Column("tag", [run.tag for run in runs], optional=True),
         Column("configuration", _configurations(runs)),
         Column("reason", *reasons(runs), optional=True),
@@ -55,11 +55,6 @@ def table_of(results: Sequence[Result], baseline: int | None = None) -> Table:
 
 
 _HEADINGS = ("size", "p50, ms", "rate", "unit", "bus GB/s", "± 95 % CI", "efficiency", "G/J", "energy of")
-
-
-def _column(heading: str, cells: Sequence[Cell]) -> Column:
-    words, values = zip(*cells, strict=True)
-    return Column(heading, words, values, right=heading not in ("unit", "energy of"))
 
 
 def _figures(run: Result, efficiency: float) -> dict[str, Cell]:
@@ -79,7 +74,7 @@ def _figures(run: Result, efficiency: float) -> dict[str, Cell]:
 
 
 def _configurations(runs: Sequence[Result]) -> list[str]:
-    """What tells rows apart that are alike in their columns; at last the time at which they were measured."""
+    """The words that tell rows apart which are alike in their columns; at last the time at which they were measured."""
     varied = [name for name in _PARTS if len({getattr(run, name) for run in runs}) > 1]
     # On one machine threads change with the number of nodes, which is a column.
     if len({(run.backend, run.nodes, run.threads) for run in runs}) == len({(run.backend, run.nodes) for run in runs}):
@@ -94,18 +89,21 @@ def _configurations(runs: Sequence[Result]) -> list[str]:
     return dated(runs, configurations, "kernel", "backend", "framework", "transport", "nodes", "size")
 
 
-# The headings of what kernels.toml says.
+# The headings of the fields of kernels.toml.
 _PUBLISHED = {"kernel": "kernel", "system": "machine", "transport": "transport", "size": "N", "gpus": "GPUs"}
 _PUBLISHED |= {"figure": "figure", "unit": "unit"}
 
 
 def published_elsewhere(results: Sequence[Result]) -> list[Table]:
-    """A table of what others published of the kernels in ``results``, if they did."""
+    """A table of published figures of the kernels in ``results``, if there are any."""
     content = tomllib.loads((published.FOLDER / "kernels.toml").read_text(encoding="utf-8"))
     measured = {run.kernel for run in results}
     rows = [figure | _words(**figure) for figure in content["figure"] if figure["kernel"] in measured]
-    cells = {name: [str(row.get(name, "")) for row in rows] for name in _PUBLISHED}
-    columns = [Column(_PUBLISHED[name], its, right=name == "figure") for name, its in cells.items() if any(its)]
+    every = [
+        Column(head, [str(row.get(name, "")) for row in rows], right=name == "figure")
+        for name, head in _PUBLISHED.items()
+    ]
+    columns = [column for column in every if any(column.cells)]
     return [Table(columns, f"Published figures, measured elsewhere ({content['source']}):")] if rows else []
 
 
@@ -121,9 +119,9 @@ def points(results: Sequence[Result], baseline: int | None = None) -> list[dict[
         *("kernel", "backend", "framework", "transport", "mpi", "system", "nodes", "workers", "size", "unit", "rate"),
         *("bus_bytes_per_s", "p50_s", "p99_s", "sent_bytes", "work_per_joule", "energy", "values", "id", "source"),
     )
-    document = []
-    for run, efficiency in with_efficiencies([each for each in results if each.completed], baseline).items():
-        figures: dict[str, object] = {name: getattr(run, name) for name in names}
-        interval = best_interval([Sample(run.rate, run.values)])
-        document.append(figures | {"rate_ci95": interval, "efficiency": efficiency})
-    return document
+    efficiencies = with_efficiencies([run for run in results if run.completed], baseline)
+    return [
+        {name: getattr(run, name) for name in names}
+        | {"rate_ci95": best_interval([Sample(run.rate, run.values)]), "efficiency": efficiency}
+        for run, efficiency in efficiencies.items()
+    ]

@@ -1,4 +1,4 @@
-"""What was found about kernels: one over a transport, by size, or several transports beside each other."""
+"""Results of kernels: of one over a transport, by size, or of several transports beside each other."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,38 +27,38 @@ def kernel(record: KernelRecord, path: Path) -> str:
     if any(figures.work_per_joule for figures in derived):
         heading = (*heading, "J", "GB/J" if of.in_bytes else "Gflop/J")
         rows = [(*row, *_joules(figures)) for row, figures in zip(rows, derived, strict=True)]
-    lines = [describe(record.spec), f"  {_said(record)}", f"  over {'; '.join(record.seen.transports)}", ""]
-    found = findings(pairs(record)) if of.own_times and derived else []
+    lines = [describe(record.spec), f"  {_protocol(record)}", f"  over {'; '.join(record.seen.transports)}", ""]
+    lines.append(table([heading, *rows], right=range(len(heading))))
+    lines += findings(pairs(record)) if of.own_times and derived else []
     for figures in derived:
         if figures.collected_s:
             times = f"{figures.collected_s * 1e3:,.2f} of {figures.time_s.mean * 1e3:,.2f} ms"
-            found.append(f"{size_text(of, figures.size)}: data are collected after {times}; the rest is the merge")
-    found += _energy(of, derived)
-    found += clocks([(f" in repeat {each.number}", each.ranks) for each in record.repeats])
-    return "\n".join([*lines, table([heading, *rows], right=set(range(len(heading)))), *found, f"record: {path}"])
+            lines.append(f"{size_text(of, figures.size)}: data are collected after {times}; the rest is the merge")
+    lines += _energy(of, derived)
+    lines += clocks([(f" in repeat {each.number}", each.ranks) for each in record.repeats])
+    return "\n".join([*lines, f"record: {path}"])
 
 
 def network(records: Sequence[KernelRecord]) -> str:
-    """A table for each kernel: what every transport takes for the smallest message, and carries with the largest.
+    """A table for each kernel: the times of every transport for the smallest message, and its rate with the largest.
 
-    Then what is slow against the others, where nodes were compared.
+    Then the nodes and links that are slow against the others, where nodes were compared.
     """
     parts = []
     derived = [record for record in records if record.derived]
     compared = [record for record in derived if kernel_of(record.spec).own_times]
     tabulated = [record for record in derived if record not in compared]
     for title in dict.fromkeys(map(_title, tabulated)):
-        those = [record for record in tabulated if _title(record) == title]
-        rows = []
-        for record in sorted(those, key=lambda record: -_ends(record)[1].rate.mean):
+        alike = [record for record in tabulated if _title(record) == title]
+        least, most = (size(figures.size) for figures in _ends(alike[0]))
+        of_both = (f"p50 of {least}, µs", "p99, µs", f"bus GB/s with {most}")
+        rows = [("backend", "framework", "transport", *of_both, *OF_MESSAGES[-2:])]
+        for record in sorted(alike, key=lambda record: -_ends(record)[1].rate.mean):
             spec, (p50, p99, *_), (*_, bus, interval, sent) = record.spec, *map(_cells, _ends(record))
             rows.append((spec.backend, str(spec.framework), spec.carrier, p50, p99, bus, interval, sent))
-        least, most = (size(figures.size) for figures in _ends(those[0]))
-        of_both = (f"p50 of {least}, µs", "p99, µs", f"bus GB/s with {most}")
-        heading = ("backend", "framework", "transport", *of_both, *OF_MESSAGES[-2:])
-        parts.append(f"{title}: {_said(those[0])}\n\n{table([heading, *rows], right=set(range(3, 8)))}")
+        parts.append(f"{title}: {_protocol(alike[0])}\n\n{table(rows, right=range(3, 8))}")
     for record in compared:
-        title = f"nodes by pairs, over {record.spec.carrier} of {record.spec.backend}: {_said(record)}"
+        title = f"nodes by pairs, over {record.spec.carrier} of {record.spec.backend}: {_protocol(record)}"
         parts.append("\n".join([title, "", *findings(pairs(record))]))
     return "\n\n".join(parts)
 
@@ -75,7 +75,7 @@ def _ends(record: KernelRecord) -> tuple[SizeFigures, SizeFigures]:
     return record.derived[0], record.derived[-1]
 
 
-def _said(record: KernelRecord) -> str:
+def _protocol(record: KernelRecord) -> str:
     spec = record.spec
     of_repeats = f"{plural(spec.repeats, 'repeat')} of {plural(spec.steps, 'step')}"
     return f"{kernel_of(spec).what}; {of_repeats}; every result was right"
@@ -83,8 +83,8 @@ def _said(record: KernelRecord) -> str:
 
 def _cells(figures: SizeFigures) -> tuple[str, ...]:
     """The columns of ``OF_MESSAGES`` or, for what has no rate of a bus, of ``OF_COMPUTING``."""
-    sent, bus = figures.sent_bytes, figures.bus_bytes_per_s
-    rate, interval = _rate(figures.rate), _interval(figures.rate)
+    sent, bus, rate = figures.sent_bytes, figures.bus_bytes_per_s, _rate(figures.rate)
+    interval = f"± {figures.rate.ci95 / figures.rate.mean:.1%}" if figures.rate.ci95 is not None else ""
     if bus is None:
         megabytes = "" if sent is None else f"{sent / 1e6:,.2f}"
         return f"{figures.p50_s * 1e3:,.2f}", f"{figures.p99_s * 1e3:,.2f}", rate, interval, megabytes
@@ -99,22 +99,17 @@ def _joules(figures: SizeFigures) -> tuple[str, ...]:
 
 
 def _energy(of: Kernel, derived: Sequence[SizeFigures]) -> list[str]:
-    """What joules cover, what they leave out, and why some sizes have none: of several sizes what is true of the first."""
+    """The parts that joules cover and leave out, and why some sizes have none: of several sizes that of the first."""
     lines = []
-    read = [each for each in derived if each.energy != Used()]
-    for some in (True, False):
-        those = [(each.size, each.energy) for each in read if bool(each.energy.joules) == some]
-        if those:
-            number, energy = those[0]
-            sizes = size_text(of, number) + (f" and {plural(len(those) - 1, 'more size')}" if len(those) > 1 else "")
-            what = f"J are of {energy.covers}" if some else f"no J of {sizes}"
-            lines.append(": ".join(filter(None, (what, "; ".join(energy.notes)))))
+    for counted in (True, False):
+        read = [each for each in derived if each.energy != Used() and bool(each.energy.joules) == counted]
+        if read:
+            more = f" and {plural(len(read) - 1, 'more size')}" if len(read) > 1 else ""
+            energy, without = read[0].energy, f"no J of {size_text(of, read[0].size)}{more}"
+            start = f"J are of {energy.covers}" if counted else without
+            lines.append(": ".join(filter(None, (start, "; ".join(energy.notes)))))
     return lines
 
 
 def _rate(rate: Summary) -> str:
     return f"{rate.mean / 1e9:.3g}"
-
-
-def _interval(rate: Summary) -> str:
-    return f"± {rate.ci95 / rate.mean:.1%}" if rate.ci95 is not None else ""

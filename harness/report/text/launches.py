@@ -1,4 +1,4 @@
-"""Programs that are not ours: what would be started, and what became of it."""
+"""Programs that are not ours: the plan of their launch, and its outcome."""
 
 import shlex
 from collections import Counter
@@ -38,39 +38,34 @@ def assignments(environment: Mapping[str, str], left_out: Container[str] = ()) -
 
 
 def plan(run: Run) -> str:
-    """The processes for people, ``SHOWN`` of each role; what all have in their environment is said once."""
+    """The processes for people, ``SHOWN`` of each role; their common environment stands there once."""
     started = processes(run)
     common, in_common = common_environment([each["env"] for each in started])
     folders = [f"run directory: {run.folder}", f"folder of every process: {run.plan.details['folder']}"]
     lines = [*folders, in_common]
-    shown: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for process in started:
-        shown[process["role"]] += 1
-        if shown[process["role"]] <= SHOWN:
-            what = f"{process['role']} {process['rank']} on {process['host']}: {shlex.join(process['argv'])}"
-            lines += ["", what, f"    {assignments(process['env'], common)}"]
-    more = [f"{count - SHOWN:,} more of {role}" for role, count in shown.items() if count > SHOWN]
+        counts[process["role"]] += 1
+        if counts[process["role"]] <= SHOWN:
+            command = f"{process['role']} {process['rank']} on {process['host']}: {shlex.join(process['argv'])}"
+            lines += ["", command, f"    {assignments(process['env'], common)}"]
+    more = [f"{count - SHOWN:,} more of {role}" for role, count in counts.items() if count > SHOWN]
     return "\n".join([*lines, *(["", f"{listed(more)}, in --json"] if more else [])])
 
 
 def summary(record: LaunchRecord, path: object) -> str:
-    """How a program has ended, and the img/s that it has printed, if those were asked for."""
-    last = record.repeats[-1]
+    """The end of a program, and the img/s that it has printed, if those were asked for."""
+    ranks = record.repeats[-1].ranks
     seconds = max(rank.seconds or 0.0 for repeat in record.repeats for rank in repeat.ranks)
-    stopped = sum(rank.stopped for rank in last.ranks)
-    after = f"; {stopped} had to be ended then" if stopped else ""
-    lines = [
-        shlex.join(record.spec.program.command if record.spec.program else ()),
-        f"  ended      {len(last.ranks) - stopped} of {len(last.ranks)} processes with exit code 0, "
-        f"after {duration(seconds)}{after}",
-        *(
-            f"  carried    {host} {interface}: {counts.sent / 1e6:.3f} MB sent, {counts.received / 1e6:.3f} MB received"
-            for host, interface, counts in moved(last.ranks)
-        ),
-    ]
+    stopped = sum(rank.stopped for rank in ranks)
+    ended = f"{len(ranks) - stopped} of {len(ranks)} processes with exit code 0, after {duration(seconds)}"
+    ended += f"; {stopped} had to be ended then" if stopped else ""
+    lines = [shlex.join(record.spec.program.command if record.spec.program else ()), f"  ended      {ended}"]
+    for host, interface, counts in moved(ranks):
+        both = f"{counts.sent / 1e6:.3f} MB sent, {counts.received / 1e6:.3f} MB received"
+        lines.append(f"  carried    {host} {interface}: {both}")
     if figures := record.img_per_s:
         spread = f" ± {figures.ci95:.2f} (95 % CI)" if figures.ci95 is not None else ""
-        lines.append(
-            f"  img/s      {figures.mean:.2f}{spread} by the program's own clock: not to be compared with `harness run`"
-        )
+        clock = "by the program's own clock: not to be compared with `harness run`"
+        lines.append(f"  img/s      {figures.mean:.2f}{spread} {clock}")
     return "\n".join([*lines, f"  record     {path}"])

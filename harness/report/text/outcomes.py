@@ -1,4 +1,4 @@
-"""How far it is, and what was found: runs, trainings and studies, as text."""
+"""Progress and results of runs, trainings and studies, as text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness.records.carried import INTERFACE, carried
 from harness.records.energy import Energy, Used
 from harness.records.kernel import KernelRecord
 from harness.records.measurement import Record
-from harness.records.record import AnyRank, AnyRecord
-from harness.records.training import LABELS, TrainingRecord
+from harness.records.record import AnyRank
+from harness.records.training import LABELS, Reached, TrainingRecord
 from harness.report.text.pairs import preflight
 from harness.report.text.plans import counts, describe
 from harness.report.text.table import table, text
@@ -31,13 +31,19 @@ if TYPE_CHECKING:
 
 def summary(record: Record, path: Path) -> str:
     """The outcome of one run, ending in the line that ReFrame checks of tf_cnn_benchmarks read."""
+    from harness.analysis import work  # here, as it needs NumPy
+
     if record.derived is None:
         return f"{record.status}: {record.reason}\nrecord: {path}"
     throughput, steps, checks = record.derived.img_per_s, record.derived.step_times, record.repeats[0].checks
     energy, joules = record.derived.energy, record.derived.energy.joules_per_image
+    losses = work.of_one(record.derived.fingerprint, record.spec.precision, record.spec.device)
+    of_image = []
+    if image := record.software.get("image"):  # that the processes ran in
+        of_image.append(f"  image      {image['platform']} {image['name']}, {image['digest'] or 'digest not known'}")
     lines = [
         describe(record.spec),
-        *_image(record),
+        *of_image,
         f"  img/s      {_with_interval(throughput, jobs=len({repeat.job for repeat in record.repeats}))}",
         f"  step time  p50 {steps.p50_s * 1e3:.1f} ms, p99 {steps.p99_s * 1e3:.1f} ms, "
         f"jitter {steps.jitter_s * 1e3:.1f} ms; "
@@ -45,18 +51,18 @@ def summary(record: Record, path: Path) -> str:
         f"  gradients  {'; '.join(sorted(record.seen.transports))}",
         *_traffic(record),
         *_energy("  energy     ", energy, f"{_with_interval(joules, '.3g')} J/img" if joules else ""),
-        *_work(record),
+        *(f"  {'' if number else 'work':10} {line}" for number, line in enumerate(losses)),
         *clocks([(f" in repeat {each.number}", each.ranks) for each in record.repeats]),
         *(f"  preflight  {line}" for line in preflight(record.preflight)),
     ]
     if wait := input_wait(record.repeats, record.spec.dilation):
         caches = [rank.evidence.get("data_cache", {}) for repeat in record.repeats for rank in repeat.ranks]
         shares = [cache["left"] for cache in caches if cache.get("left") is not None]
-        cached = (
-            f"{min(shares):.0%} to {max(shares):.0%} of the images in memory before a repeat" if shares else "not known"
-        )
-        each = record.spec.steps * record.spec.global_batch / record.plan["world_size"]  # images of a rank
-        if read := [cache["read_bytes"] / each / cache["image_bytes"] for cache in caches if "read_bytes" in cache]:
+        cached = "not known"
+        if shares:
+            cached = f"{min(shares):.0%} to {max(shares):.0%} of the images in memory before a repeat"
+        images = record.spec.steps * record.spec.global_batch / record.plan["world_size"]  # of a rank
+        if read := [cache["read_bytes"] / images / cache["image_bytes"] for cache in caches if "read_bytes" in cache]:
             cached += f", {min(read):.0%} to {max(read):.0%} of their bytes read from storage within it"
         lines.append(
             f"  input      {wait.per_step_s * 1e3:.1f} ms per step waited for images ({wait.share:.1%} of it), "
@@ -72,14 +78,6 @@ def summary(record: Record, path: Path) -> str:
     return "\n".join(lines)
 
 
-def _image(record: AnyRecord) -> list[str]:
-    """The image that the processes ran in, if any."""
-    image = record.software.get("image")
-    if not image:
-        return []
-    return [f"  image      {image['platform']} {image['name']}, {image['digest'] or 'digest not known'}"]
-
-
 def _with_interval(values: Summary, form: str = ".2f", jobs: int = 0) -> str:
     """``12.34 ± 0.56 (95 % CI of 5 repeats of one job)``, with the number of ``jobs`` where it is given."""
     if values.ci95 is None:
@@ -90,20 +88,19 @@ def _with_interval(values: Summary, form: str = ".2f", jobs: int = 0) -> str:
 
 
 def _traffic(record: Record) -> list[str]:
-    def both(sent: float, received: float) -> str:
-        return f"{sent / 1e6:.1f} MB sent and {received / 1e6:.1f} MB received per step"
-
+    both = "{:.1f} MB sent and {:.1f} MB received per step".format
     lines, seen = [], record.seen
     if seen.sent_bytes_per_step is not None and seen.received_bytes_per_step is not None:
         over = f", over {', '.join(seen.interfaces)}" if seen.interfaces else ""
-        lines.append(f"  traffic    {both(seen.sent_bytes_per_step, seen.received_bytes_per_step)} and worker{over}")
+        moved = both(seen.sent_bytes_per_step / 1e6, seen.received_bytes_per_step / 1e6)
+        lines.append(f"  traffic    {moved} and worker{over}")
     shares = carried(record.spec, record.plan, [repeat.ranks for repeat in record.repeats])
     if notable := [str(each) for each in shares if each.share >= LEAST_SHARE]:
         over_tcp = shares[0].card.startswith(INTERFACE)
         fell_back = over_tcp and any(not each.card.startswith(INTERFACE) for each in shares)
         lines.append(f"  cards      {', '.join(notable)} of the planned bytes{'; they fell back to TCP' * fell_back}")
     for server in server_traffic(record):
-        label, moved = "servers" if server.ps == 0 else "", both(server.sent, server.received)
+        label, moved = "servers" if server.ps == 0 else "", both(server.sent / 1e6, server.received / 1e6)
         lines.append(f"  {label:10} ps {server.ps}: {moved}, planned {server.planned / 1e6:.1f} MB each way")
     return lines
 
@@ -114,15 +111,6 @@ def _energy(label: str, energy: Energy | Used, figure: str) -> list[str]:
     if not figure:
         return [f"{label}none: {notes}"] if notes else []
     return [f"{label}{figure} of {energy.covers}", *([" " * len(label) + notes] if notes else [])]
-
-
-def _work(record: Record) -> list[str]:
-    """What its losses say of the work that was done, or why there is no fingerprint."""
-    from harness.analysis import work  # here, as it needs NumPy
-
-    found = record.derived and record.derived.fingerprint
-    lines = work.of_one(found, record.spec.precision, record.spec.device) if found else []
-    return [f"  {'' if number else 'work':10} {line}" for number, line in enumerate(lines)]
 
 
 def clocks(parts: Sequence[tuple[str, Sequence[AnyRank]]], width: int = 10) -> list[str]:
@@ -156,9 +144,7 @@ def training(record: TrainingRecord, path: Path) -> str:
     if best.top1 != final.top1:
         accuracy += f"; best top-1 {best.top1:.4f} (epoch {best.epoch})"
     if reached:
-        took = (
-            f"{duration(reached.time_s)} to {LABELS[reached.metric]} {reached.target:.4g}, {duration(reached.train_s)}"
-        )
+        took = f"{duration(reached.time_s)} to {_target(reached)}, {duration(reached.train_s)}"
         took += f" of it training: {plural(reached.epoch, 'epoch')}, {plural(reached.steps, 'step')}"
     else:
         took = f"{duration(last.elapsed_s)} for {plural(last.epoch, 'epoch')}, {duration(last.train_s)} of it training"
@@ -192,12 +178,16 @@ def _joules_of_training(record: TrainingRecord) -> str:
     per_image = joules.mean / (record.epochs[-1].steps * record.spec.global_batch)
     total = f"{sum(joules.values):.4g} J in {plural(len(joules.values), 'epoch')}"
     if reached and record.joules_to_accuracy:
-        total = f"{record.joules_to_accuracy:.4g} J to {LABELS[reached.metric]} {reached.target:.4g}"
+        total = f"{record.joules_to_accuracy:.4g} J to {_target(reached)}"
     return f"{per_image:.3g} J/img while training, {total}"
 
 
+def _target(reached: Reached) -> str:
+    return f"{LABELS[reached.metric]} {reached.target:.4g}"
+
+
 def runs(runs: Sequence[RunStatus]) -> str:
-    """How far runs are, as a table; jobs are in it where a batch system carries out some of them."""
+    """The progress of runs, as a table; jobs are in it where a batch system carries out some of them."""
     units = dict.fromkeys(each.run.UNIT for each in runs)
     in_jobs = any(each.run.submitted for each in runs)
     rows: list[tuple[str, ...]] = [("run", "state", "/".join(units), *(["jobs"] if in_jobs else []), "")]
@@ -211,11 +201,10 @@ def runs(runs: Sequence[RunStatus]) -> str:
 
 
 def study(points: Sequence[campaign.PointStatus]) -> str:
-    """How far the points of a study are, as a table, and how many are how far."""
+    """The progress of the points of a study, as a table, and how many points have which state."""
     trained = not all(point.kernel for point in points)
-    rows: list[tuple[str, ...]] = [
-        ("point", "state", "repeats", "jobs", *(("img/s", "± 95 % CI") if trained else ()), "")
-    ]
+    of_rates = ("img/s", "± 95 % CI") if trained else ()
+    rows: list[tuple[str, ...]] = [("point", "state", "repeats", "jobs", *of_rates, "")]
     for point in points:
         figures = point.record.derived.img_per_s if isinstance(point.record, Record) and point.record.derived else None
         throughput = f"{figures.mean:.2f}" if figures else ""
@@ -227,18 +216,20 @@ def study(points: Sequence[campaign.PointStatus]) -> str:
             jobs[job.state.lower()].append(job.id)
         by_state = ", ".join(f"{state} {' '.join(ids)}".strip() for state, ids in jobs.items())
         repeats = f"{point.repeats}/{point.entry.spec['repeats']}"
-        own = (throughput, interval) if trained else ()
-        rows.append((point.label, point.state, repeats, by_state, *own, remarks))
+        rates = (throughput, interval) if trained else ()
+        rows.append((point.label, point.state, repeats, by_state, *rates, remarks))
     return f"{table(rows, right={2, 4, 5} if trained else {2})}\n\n{counts(points)}"
 
 
 def of_study(points: Sequence[campaign.PointStatus]) -> str:
-    """What a study has found: the tables of its runs and of its kernels, then that of its points."""
+    """The results of a study: the tables of its runs and of its kernels, then that of its points."""
     records = [point.record for point in points if point.record and point.record.derived]
-    trained = [record for record in records if isinstance(record, Record)]
-    of_kernels = [record for record in records if isinstance(record, KernelRecord)]
-    shown = [comparison(trained)] if trained else []
-    return "\n\n".join([*shown, *([comparison_of_kernels(of_kernels)] if of_kernels else []), study(points)])
+    parts = []
+    if trained := [record for record in records if isinstance(record, Record)]:
+        parts.append(comparison(trained))
+    if of_kernels := [record for record in records if isinstance(record, KernelRecord)]:
+        parts.append(comparison_of_kernels(of_kernels))
+    return "\n\n".join([*parts, study(points)])
 
 
 def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
@@ -250,7 +241,7 @@ def comparison_of_kernels(records: Sequence[KernelRecord]) -> str:
 
 
 def comparison(records: Sequence[Record]) -> str:
-    """Who was fastest, and the table of several runs, as ``harness table`` prints it of their records."""
+    """The fastest one, and the table of several runs, as ``harness table`` prints it of their records."""
     from harness.analysis.fastest import races  # here, as it needs NumPy
     from harness.analysis.verdict import verdict
     from harness.report.text import fastest

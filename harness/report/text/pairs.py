@@ -1,4 +1,4 @@
-"""What is slow against the others, and what all nodes do, for people."""
+"""Nodes and links that are slow against the others, and the rates of all, for people."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ def findings(pairs: CheckedPairs) -> list[str]:
     return [f"no node and no link is slow against the others: {rates}{less}"]
 
 
-def preflight(found: Preflight | None) -> list[str]:
-    """What the check before a run found, or why it found nothing; no line where nothing was to be checked."""
-    if found is None:
+def preflight(check: Preflight | None) -> list[str]:
+    """The findings of the check before a run, or why it has none; no line where nothing was to be checked."""
+    if check is None:
         return []
-    return findings(found.pairs) if found.pairs else [f"warning: the nodes were not checked: {found.problem}"]
+    return findings(check.pairs) if check.pairs else [f"warning: the nodes were not checked: {check.problem}"]
 
 
 def _range(rates: Sequence[float], unit: str) -> str:

@@ -1,9 +1,9 @@
-"""What would be done: specs, launch plans, submitted jobs and studies, as text."""
+"""Plans as text: specs, launch plans, submitted jobs and studies."""
 
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +25,10 @@ def describe(spec: RunSpec) -> str:
     scale = f", {spec.bytes_scale:g} of the bytes" if spec.bytes_scale != 1 else ""
     dilated = f" (dilation {spec.dilation:g}{scale})" if spec.emulated else ""
     nodes = f"{plural(spec.nodes, 'node')} × {spec.devices_per_node} {spec.device}{dilated}"
-    told = spec.data_format.removeprefix("auto"), plural(spec.threads or 1, "thread"), options  # mpi4py has no options
-    rest = " · ".join(filter(None, told))
+    threads = plural(spec.threads or 1, "thread")
+    rest = " · ".join(filter(None, (spec.data_format.removeprefix("auto"), threads, options)))  # mpi4py has no options
     if spec.program:
-        return f"{shlex.join(spec.program.command)} · {nodes} · {plural(spec.threads or 1, 'thread')}"
+        return f"{shlex.join(spec.program.command)} · {nodes} · {threads}"
     if spec.kernel:
         return f"{spec.subject} of {spec.backend} ({spec.framework}) · {nodes} · {spec.carrier} · {rest}"
     data = "synthetic data" if spec.data == SYNTHETIC else f"images from {spec.data}"
@@ -39,9 +39,9 @@ def describe(spec: RunSpec) -> str:
 
 
 def plan(run: Run) -> str:
-    """A launch plan for people: commands and common environment once, then processes with what is their own.
+    """A launch plan for people: commands and common environment once, then processes with their own variables.
 
-    Of each role ``SHOWN`` processes are listed, and the fullest servers.
+    ``SHOWN`` processes of each role are listed, and the fullest servers.
     """
     if run.spec.program:
         return launches.plan(run)
@@ -65,10 +65,9 @@ def plan(run: Run) -> str:
     lines += ["", f"{heading} environment of its own"]
     for role, processes in by_role.items():
         for process in processes[:SHOWN]:
-            own = launches.assignments(process.env, common)
-            where = f"{process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12}"
-            listens = f"{process.address}:{process.port}"
-            lines.append(f"{process.index:>5}  {where} {listens:21} {own}".rstrip())
+            place = f"{process.index:>5}  {process.role:6} {process.rank:>4}  {process.node:>4}  {process.host:12}"
+            listens, variables = f"{process.address}:{process.port}", launches.assignments(process.env, common)
+            lines.append(f"{place} {listens:21} {variables}".rstrip())
         lines += _more(len(processes), role)
     if servers := launch.details.get("servers"):
         lines += ["", "parameters on the fullest parameter servers:"]
@@ -79,7 +78,7 @@ def plan(run: Run) -> str:
 
 
 def _command(process: Process) -> str:
-    """What a process is started with, with words in capitals for its index and for the repeat."""
+    """The command of a process, with words in capitals for its index and for the repeat."""
     before = ("", *process.argv)
     words = ["INDEX" if option == "--index" else word for option, word in zip(before, process.argv, strict=False)]
     return shlex.join([*words, "--repeat", "K"])
@@ -97,7 +96,7 @@ def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
 
 
 def study_plan(points: Sequence[campaign.PointStatus], runs: Mapping[str, Run], queue: str) -> str:
-    """What a study would do: a line for each point, with the run of ``runs`` that is to measure it (by the point's id).
+    """The plan of a study: a line for each point, with the run of ``runs`` that is to measure it (by the point's id).
 
     ``queue`` says how they are queued, if they are.
     """
@@ -111,6 +110,5 @@ def study_plan(points: Sequence[campaign.PointStatus], runs: Mapping[str, Run], 
 
 def counts(points: Sequence[campaign.PointStatus]) -> str:
     """``12 points: 8 completed, 3 queued, 1 failed``."""
-    states = [point.state for point in points]
-    of_each = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"{plural(len(points), 'point')}: {of_each}"
+    states = Counter(point.state for point in points)
+    return f"{plural(len(points), 'point')}: {', '.join(f'{count} {state}' for state, count in states.items())}"

@@ -1,4 +1,4 @@
-"""Where runs are, in one line that follows them."""
+"""The progress of runs, in one line that follows them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from harness.running.run import Listener, Run
 
 
 class RunLine(ProgressLine, Listener):
-    """Hears of runs, and shows the latest."""
+    """A line that hears of runs, and shows the latest."""
 
     _phase_since = ("", 0.0)
     _all_left: tuple[float, float] | None = None  # how many seconds there were to come, and since when
 
     def __init__(self, enabled: bool = True, prefix: Callable[[], str] = lambda: "") -> None:
         super().__init__(enabled, prefix)
-        self._epochs: dict[Path, int] = {}  # of each run directory, those that have their line
+        self._epochs: dict[Path, int] = {}  # by run directory: how many have their line
 
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """Show the progress of one repeat. The epochs of a training keep a line each, from rank 0's report."""
@@ -57,8 +57,8 @@ class RunLine(ProgressLine, Listener):
                 which += f"{progress.sizes + 1} of {len(spec.kernel.sizes)} sizes  "
             text = f"{which}{_phase(spec, progress, since_s)}"
         if self._all_left:
-            left_s, said_at = self._all_left
-            text += f"; all: {_about(max(left_s - time.monotonic() + said_at, 0.0))}"
+            left_s, at = self._all_left
+            text += f"; all: {_about(max(left_s - time.monotonic() + at, 0.0))}"
         self.show(f"{spec.backend} × {spec.nodes}  {text}")
 
     def checked(self, run: Run, found: Preflight) -> None:
@@ -105,10 +105,10 @@ def _about(left_s: float) -> str:
 
 
 def _phase(spec: RunSpec, progress: Progress, since_s: float) -> str:
-    """What the processes of a repeat do, for ``since_s`` seconds."""
+    """The activity of a repeat's processes, for ``since_s`` seconds."""
 
     def reached(phase: str) -> str:
-        """How many processes are in ``phase`` or a later one, and of how many."""
+        """The share of processes in ``phase`` or a later one: ``3/4``."""
         return f"{sum(progress.phases[later] for later in PHASES[PHASES.index(phase) :])}/{progress.processes}"
 
     match progress.phase:
@@ -127,7 +127,7 @@ def _phase(spec: RunSpec, progress: Progress, since_s: float) -> str:
 
 
 def _epoch(run: Run, progress: Progress, since_s: float) -> str:
-    """Which epoch a training is in, and how long the rest may take; ``since_s`` seconds ago the last epoch ended."""
+    """The epoch of a training, and the time that the rest may take; ``since_s`` seconds ago the last epoch ended."""
     training, before = training_of(run.spec), epochs_before(run.folder)
     done, planned = len(before) + len(progress.epochs), training.epochs
     ranks = f"{progress.phases['training']}/{progress.processes} ranks"

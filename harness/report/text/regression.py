@@ -3,20 +3,13 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 from xml.etree import ElementTree
 
 from harness.analysis import work
 from harness.analysis.differences import NOTHING, Difference
-from harness.analysis.regression import (
-    CHANGED,
-    FAILING,
-    UNDECIDED,
-    VERDICTS,
-    ComparedResults,
-    Pair,
-    SideTotal,
-)
+from harness.analysis.regression import CHANGED, FAILING, UNDECIDED, VERDICTS, ComparedResults, Pair, SideTotal
 from harness.core.plain import json_text, plain
 from harness.core.text import plural
 from harness.report.text.kernel_table import UNITS
@@ -25,6 +18,7 @@ from harness.report.text.table import Column, Table, as_markdown, literally, pro
 SCHEMA = "harness.comparison/1"
 _LISTED = 40  # pairs without a significant change that a terminal shows; the others are counted
 _DIFFERENCES = 12
+Of = TypeVar("Of")
 # What XML 1.0 has no place for, not even escaped: most control characters, halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -35,13 +29,10 @@ def terminal(comparison: ComparedResults, old: str, new: str) -> str:
     if len(pairs) > _LISTED:
         pairs = tuple(pair for pair in pairs if pair.verdict != "no significant change")
     sides = f"  OLD  {_side(old, comparison.old)}\n  NEW  {_side(new, comparison.new)}"
-    parts = [prose(f"{verdict(comparison)}\n\n{sides}")]
-    if pairs:
-        parts += map(text, _tables(pairs))
+    parts = [prose(f"{verdict(comparison)}\n\n{sides}"), *map(text, _tables(pairs))]
     if hidden := len(comparison.pairs) - len(pairs):
-        parts.append(
-            f"and {plural(hidden, 'measurement')} without a significant change (--markdown and --json have them)"
-        )
+        without = f"{plural(hidden, 'measurement')} without a significant change"
+        parts.append(f"and {without} (--markdown and --json have them)")
     remarks = (prose("\n".join(lines)) for lines in _remarks(comparison) if lines)
     return "\n\n".join([*parts, *remarks, prose(rule(comparison))])
 
@@ -84,11 +75,9 @@ def failure(comparison: ComparedResults) -> str:
 def rule(comparison: ComparedResults) -> str:
     chosen = comparison.rule
     threshold = f"{100 * chosen.threshold:g} %"
-    kinds = dict.fromkeys("rate" if pair.kernel else pair.unit for pair in comparison.pairs)
-    rates = " or ".join(sorted(kinds))
-    one_job = {
-        f"; where {pair.judgement.reason}" for pair in comparison.pairs if pair.judgement.p and pair.judgement.reason
-    }
+    rates = " or ".join(sorted({"rate" if pair.kernel else pair.unit for pair in comparison.pairs}))
+    judgements = [pair.judgement for pair in comparison.pairs]
+    one_job = {f"; where {judgement.reason}" for judgement in judgements if judgement.p and judgement.reason}
     return (
         f"slower (faster): one-sided p < {chosen.alpha:g} by Welch's t-test on log({rates}) of the jobs, "
         f"adjusted for the number of measurements (Benjamini–Hochberg), and the 99 % CI of the change reaches "
@@ -115,29 +104,29 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
         errors="0",
         skipped=str(len(comparison.undecided) + len(unpaired)),
     )
-    # In JUnit every case has a class; ours is the kind of measurement, so that backends are grouped.
+
+    def case(label: str, element: str, words: Sequence[str] = (), **attributes: str) -> None:
+        # In JUnit every case has a class; ours is the backend, so that these are grouped.
+        added = ElementTree.SubElement(suite, "testcase", classname=f"harness.{label.split()[0]}", name=label)
+        ElementTree.SubElement(added, element, attributes).text = "\n".join(words) or None
+
     for pair in pairs:
-        case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{pair.spec['backend']}", name=pair.label)
-        outcome = _outcome(pair)
+        outcome, details = _outcome(pair), _details(pair, comparison.differences)
+        words = [outcome, *pair.judgement.reason.split("\n")[1:], *details]
         if pair.verdict in UNDECIDED:
-            skipped = ElementTree.SubElement(case, "skipped", message=outcome)
-            skipped.text = "\n".join(_details(pair, comparison.differences))
-            continue
-        failed = {"message": outcome, "type": pair.verdict} if pair.verdict in FAILING else {}
-        element = ElementTree.SubElement(case, "failure" if failed else "system-out", failed)
-        reason = pair.judgement.reason.split("\n")[1:]
-        element.text = "\n".join([outcome, *reason, *_details(pair, comparison.differences)])
+            case(pair.label, "skipped", details, message=outcome)
+        elif pair.verdict in FAILING:
+            case(pair.label, "failure", words, message=outcome, type=pair.verdict)
+        else:
+            case(pair.label, "system-out", words)
     for alone in unpaired:
-        backend = alone.label.split()[0]
-        case = ElementTree.SubElement(suite, "testcase", classname=f"harness.{backend}", name=alone.label)
-        ElementTree.SubElement(case, "skipped", message=f"not compared: {alone.why}")
+        case(alone.label, "skipped", message=f"not compared: {alone.why}")
     ElementTree.indent(root)
     document = _NOT_IN_XML.sub("\ufffd", ElementTree.tostring(root, encoding="unicode"))
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{document}\n'
 
 
 def markdown(comparison: ComparedResults, old: str, new: str) -> str:
-
     def in_line(words: str) -> str:
         return literally(words).replace("\r", " ").replace("\n", " ")
 
@@ -158,23 +147,20 @@ def markdown(comparison: ComparedResults, old: str, new: str) -> str:
 
 
 def _side(name: str, total: SideTotal) -> str:
+    repeats = f"{plural(total.records, 'record')} with {plural(total.repeats, 'repeat')} in {plural(total.jobs, 'job')}"
     without = f", {plural(total.without_number, 'run')} without a number" if total.without_number else ""
-    return (
-        f"{name}: {plural(total.records, 'record')} with {plural(total.repeats, 'repeat')} "
-        f"in {plural(total.jobs, 'job')}{without}, "
-        f"on {', '.join(total.systems) or 'a machine without a name'}"
-    )
+    return f"{name}: {repeats}{without}, on {', '.join(total.systems) or 'a machine without a name'}"
 
 
 def _tables(pairs: Sequence[Pair]) -> list[Table]:
     """A table of the pairs in img/s, and another one of those of kernels, which have units of their own."""
     tables = []
     for unit, of_kernels in ((" img/s", False), ("", True)):
-        rows = [_row(pair) for pair in pairs if bool(pair.kernel) == of_kernels]
         headings = ("measurement", "verdict", f"old{unit}", f"new{unit}", "change", "95 % CI", "p")
+        rows = [_row(pair) for pair in pairs if bool(pair.kernel) == of_kernels]
+        columns = zip(headings, zip(*rows, strict=True), strict=False)
         if rows:
-            columns = enumerate(zip(headings, zip(*rows, strict=True), strict=True))
-            tables.append(Table([Column(heading, cells, right=number > 1) for number, (heading, cells) in columns]))
+            tables.append(Table([Column(*column, right=number > 1) for number, column in enumerate(columns)]))
     return tables
 
 
@@ -195,7 +181,7 @@ def _row(pair: Pair) -> tuple[str, ...]:
 
 
 def _outcome(pair: Pair) -> str:
-    """What became of a pair, in words; "no significant change" comes before any percentage."""
+    """The outcome of a pair in words; "no significant change" comes before any percentage."""
     change, ci95, p = _row(pair)[-3:]
     old, new = (rate_text(pair.unit, side.rate) for side in (pair.old, pair.new))
     if pair.verdict == "no number":
@@ -213,11 +199,10 @@ def _outcome(pair: Pair) -> str:
 
 
 def _details(pair: Pair, common: Sequence[Difference]) -> list[str]:
-    """What may explain a change: systems first, then what differs, then the step times."""
-    differing = [*pair.differences, *common]
+    """Possible causes of a change: systems first, then differences, then the step times."""
     lines = [f"systems: {_systems(pair)}"] if pair.old.systems != pair.new.systems else []
     lines += [pair.work.text] if pair.work and pair.work.answer in work.CHANGED else []
-    return [*lines, *(listed_differences(differing) or [NOTHING]), *_steps(pair)]
+    return [*lines, *(listed_differences([*pair.differences, *common]) or [NOTHING]), *_steps(pair)]
 
 
 def _systems(pair: Pair) -> str:
@@ -240,50 +225,50 @@ def _steps(pair: Pair) -> list[str]:
 
 
 def _remarks(comparison: ComparedResults) -> tuple[list[str], ...]:
-    """What differs between OLD and NEW everywhere and where something changed, whether the work is the same, the notes, and
-    what was not compared."""
+    """Lists of the differences between OLD and NEW, of the answers about their work, of notes, and of what was left out.
+
+    Differences are those of all measurements, then those of each one that changed.
+    """
     lines, common = [], comparison.differences
     if moved := {_systems(pair) for pair in comparison.pairs if pair.old.systems != pair.new.systems}:
         lines.append(f"OLD and NEW are from different systems: {'; '.join(sorted(moved))}")
     changed = [pair for pair in comparison.pairs if pair.verdict in CHANGED]
     if common:
-        lines += [
-            "what differs between OLD and NEW in every measurement:",
-            *(f"  {line}" for line in listed_differences(common)),
-        ]
+        lines.append("what differs between OLD and NEW in every measurement:")
+        lines += [f"  {line}" for line in listed_differences(common)]
     elif changed:
         lines.append("between OLD and NEW nothing differs in every measurement alike")
     else:
         lines.append(f"between OLD and NEW {NOTHING} in every measurement")
     for pair in changed:
-        own = [_outcome(pair)] if pair.verdict == "no number" else []
-        own += listed_differences(pair.differences) or ([] if common else [NOTHING])
-        own += _steps(pair)
-        lines += [f"{pair.label}:", *(f"  {line}" for line in own)] if own else []
+        causes = [_outcome(pair)] if pair.verdict == "no number" else []
+        causes += listed_differences(pair.differences) or ([] if common else [NOTHING])
+        causes += _steps(pair)
+        lines += [f"{pair.label}:", *(f"  {line}" for line in causes)] if causes else []
     # One line for all that are alike: an upgrade that changes the core count concerns every measurement.
-    labels: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for alone in comparison.unpaired:
-        labels[alone.side, alone.why].append(alone.label)
-    unpaired = [f"not compared: {plural(len(comparison.unpaired), 'measurement')}"] if labels else []
-    for (side, why), alike in labels.items():
-        which = alike[0] if len(alike) == 1 else f"{len(alike)} such as {alike[0]}"
-        unpaired.append(f"  {side}: {which}: {first_line(why)}")
-    return lines, _work(comparison), [f"note: {first_line(note)}" for note in comparison.notes], unpaired
+    by_work = _labels((pair.work, pair.label) for pair in comparison.pairs if pair.work)
+    works = []
+    for answer, labels in sorted(by_work.items(), key=lambda each: work.ANSWERS.index(each[0].answer)):
+        sentence = "cannot say whether it is the same work" if answer.answer == "cannot say" else answer.answer
+        which = _such_as(labels, "measurements such as")
+        works.append(f"{sentence}: {which}" + (f": {answer.text}" if answer.text else ""))
+    reasons = _labels(((alone.side, alone.why), alone.label) for alone in comparison.unpaired)
+    unpaired = [f"not compared: {plural(len(comparison.unpaired), 'measurement')}"] if reasons else []
+    for (side, why), labels in reasons.items():
+        unpaired.append(f"  {side}: {_such_as(labels, 'such as')}: {first_line(why)}")
+    return lines, works, [f"note: {first_line(note)}" for note in comparison.notes], unpaired
 
 
-def _work(comparison: ComparedResults) -> list[str]:
-    """Where OLD and NEW have done other work, or the same, or nobody can say; one line for all that are alike."""
-    labels: dict[work.Work, list[str]] = defaultdict(list)
-    for pair in comparison.pairs:
-        if pair.work:
-            labels[pair.work].append(pair.label)
-    lines = []
-    for found in sorted(labels, key=lambda found: work.ANSWERS.index(found.answer)):
-        alike = labels[found]
-        which = alike[0] if len(alike) == 1 else f"{len(alike)} measurements such as {alike[0]}"
-        answer = "cannot say whether it is the same work" if found.answer == "cannot say" else found.answer
-        lines.append(f"{answer}: {which}" + (f": {found.text}" if found.text else ""))
-    return lines
+def _labels(labelled: Iterable[tuple[Of, str]]) -> dict[Of, list[str]]:
+    """The labels by what they are alike in."""
+    labels: dict[Of, list[str]] = defaultdict(list)
+    for alike_in, label in labelled:
+        labels[alike_in].append(label)
+    return labels
+
+
+def _such_as(labels: Sequence[str], words: str) -> str:
+    return labels[0] if len(labels) == 1 else f"{len(labels)} {words} {labels[0]}"
 
 
 def listed_differences(differences: Sequence[Difference]) -> list[str]:

@@ -8,8 +8,8 @@ from harness.analysis import scaling
 from harness.analysis.scaling import Curve, CurvePoint, Overhead
 from harness.core.text import interval, plural
 from harness.errors import InvalidInput
-from harness.report.text.runs import column_of, with_number
-from harness.report.text.table import NOTHING, Cell, Table, number_cell, share_cell
+from harness.report.text.runs import with_number
+from harness.report.text.table import NOTHING, Cell, Table, column_of, number_cell, share_cell
 from harness.results.result import Result
 
 _DATA = ("synthetic", "real")
@@ -68,10 +68,7 @@ def _table_of_2017(pair: Mapping[str, Curve], overheads: Mapping[int, Overhead])
         )
     unknown = "real" in pair and not pair["real"].facets["data"]  # where nobody has said what was read
     headings = [heading.removesuffix(" real") if unknown else heading for heading in _HEADINGS_2017]
-    columns = [
-        column_of(heading, cells, right=heading != "method")
-        for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)
-    ]
+    columns = [column_of(*column) for column in zip(headings, zip(*rows, strict=True), strict=True)]
     return Table([column for column in columns if any(column.cells)], _title(pair))
 
 

@@ -15,12 +15,12 @@ from harness.core.plain import plain
 from harness.core.statistics import scaling_efficiency
 from harness.core.text import minute, percent, plural
 from harness.errors import InvalidInput
-from harness.report.text.table import NOTHING, Cell, CellValue, Column, Table, dated, number_cell
+from harness.report.text.table import NOTHING, Cell, CellValue, Column, Table, column_of, dated, number_cell
 from harness.results.result import Result, varied_options
 
 REASON = 72  # characters
 _SHOWN = 20  # notes
-# What tells runs apart beside their backend and size, and how it is written: in rows where it differs, else above them.
+# Fields that tell runs apart beside their backend and size, and their words: in rows where they differ, else above them.
 _PARTS: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(("origin", "system", "model", "device", "data", "mpi"), str),
     "devices_per_node": lambda count: f"{plural(count, 'device')} per node",
@@ -37,9 +37,8 @@ _USUAL = {"origin": "measured", "devices_per_node": 1}  # is not said of all row
 
 
 def notes(results: Sequence[Result]) -> list[str]:
-    """What disturbed measured runs, a line for each of the latest ones."""
-    noted = [run for run in results if run.measured and run.note]
-    noted.sort(key=attrgetter("started"), reverse=True)
+    """Lines about what disturbed measured runs, one for each of the latest ones."""
+    noted = sorted((run for run in results if run.measured and run.note), key=attrgetter("started"), reverse=True)
     lines = [
         f"NOTE: {run.backend} on {plural(run.nodes, 'node')}, {run.started[:19]}: {run.note}" for run in noted[:_SHOWN]
     ]
@@ -60,8 +59,7 @@ def _curves(results: Sequence[Result], baseline: int | None) -> list[Curve]:
     servers = [run for run in numbers if not run.measured and run.family == "parameter_servers"]
     for joined in scaling.curves(servers, by="family", baseline=baseline or 0):
         for number, curve in enumerate(curves):
-            own = {name: curve.facets.get(name) for name in joined.facets}
-            if own == joined.facets and curve.scaling == joined.scaling:
+            if joined.facets.items() <= curve.facets.items() and curve.scaling == joined.scaling:
                 points = tuple(scaling.relative_to(point, joined.baseline) for point in curve.points)
                 curves[number] = replace(curve, points=points)
     return [
@@ -88,21 +86,21 @@ _Base = tuple[CurvePoint, bool]
 
 
 def _baselines(curves: Sequence[Curve]) -> dict[Result, _Base]:
-    """For each run its curve's baseline, and whether it is one of the runs that make it.
+    """The baseline of each run's curve, and whether the run is one of those that make it.
 
-    Curves of several sizes come first, of those weak scaling. Runs on one node may begin several curves: then that of their
-    own number of devices per node counts.
+    Curves of several sizes come first, of those weak scaling. Runs on one node may begin several curves: then that with as
+    many devices per node counts.
     """
     of_any_curve: dict[Result, _Base] = {}
-    of_own_curve: dict[Result, _Base] = {}
+    of_its_curve: dict[Result, _Base] = {}
     for curve in sorted(curves, key=lambda curve: (len(curve.points) == 1, curve.scaling == "strong")):
         base = curve.baseline
         if base is None:
             continue
         for run in curve.runs:
-            own = run.devices_per_node == curve.facets["devices_per_node"]
-            (of_own_curve if own else of_any_curve).setdefault(run, (base, run in base.best.runs))
-    return of_any_curve | of_own_curve
+            alike = run.devices_per_node == curve.facets["devices_per_node"]
+            (of_its_curve if alike else of_any_curve).setdefault(run, (base, run in base.best.runs))
+    return of_any_curve | of_its_curve
 
 
 def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Table:
@@ -119,33 +117,26 @@ def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Tab
 
     varied = {name for name in _PARTS if varies(name)}
     contenders = grouped([run for run in results if run.completed], who)
-    several = {name for name in _OF_BACKEND if any(varies(name, its) for _, its in contenders)}
+    several = {name for name in _OF_BACKEND if any(varies(name, runs) for _, runs in contenders)}
     parts = [name for name in _PARTS if name in varied and (name not in _OF_BACKEND or name in several)]
     ways = [name for name in ("framework", "transport") if varies(name)]
-    first = results[0]
-    common: dict[str, tuple[str, CellValue]] = {
-        name: (value, value)
-        for name in ("framework", "transport")
-        if name not in ways and (value := getattr(first, name))
-    }
-    common |= {
-        name: (written(value), value)
-        for name, written in _PARTS.items()
-        if name not in varied
-        and (value := data[first.data] if name == "data" else getattr(first, name)) not in ("", 0, _USUAL.get(name))
-    }
+    common: dict[str, tuple[str, CellValue]] = {}
+    for name in ("framework", "transport", *_PARTS):
+        value = data[results[0].data] if name == "data" else getattr(results[0], name)
+        if name not in (*ways, *varied) and value not in ("", 0, _USUAL.get(name)):
+            common[name] = _PARTS.get(name, str)(value), value
     searched = {run.backend for run in results if run.ps > 1}
     options = {contender: varied_options(run.options for run in runs) for contender, runs in grouped(results, who)}
     orders, configurations = dict[Result, tuple[object, ...]](), dict[Result, str]()
     for run in results:
-        own_values = {name: data[run.data] if name == "data" else getattr(run, name) for name in parts}
-        told = [_PARTS[name](value) for name, value in own_values.items() if value not in ("", 0)]
-        own = _option_words(run, options[who(run)])
+        values = {name: data[run.data] if name == "data" else getattr(run, name) for name in parts}
+        words = [_PARTS[name](value) for name, value in values.items() if value not in ("", 0)]
+        option_words = _option_words(run, options[who(run)])
         servers = f"ps={run.ps}" if run.backend in searched and run.ps else ""
         # On one machine the usual number of threads changes with that of workers, which does not make it another curve.
-        kind = *who(run), *(value for name, value in own_values.items() if name != "threads"), own
+        kind = *who(run), *(value for name, value in values.items() if name != "threads"), option_words
         orders[run] = (*kind, run.nodes, run.workers, run.ps, run.threads, run.started)
-        configurations[run] = " ".join(filter(None, (*told, own, servers)))
+        configurations[run] = " ".join(filter(None, (*words, option_words, servers)))
     runs = sorted(results, key=orders.__getitem__)
     dates = dated(runs, [configurations[run] for run in runs], "backend", "framework", "transport", "nodes", "workers")
     figures = [_figures(run, bases.get(run)) for run in runs]
@@ -153,7 +144,7 @@ def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Tab
     columns = [
         Column("backend", [run.backend for run in runs]),
         Column("nodes", nodes, right=True),
-        *(column_of(heading, [each[number] for each in figures]) for number, heading in enumerate(_FIGURES)),
+        *(column_of(name, [cells[name] for cells in figures], name in _LEFT_OUT_FIRST) for name in _FIGURES),
         *(Column(name, [getattr(run, name) for run in runs], optional=True) for name in (*ways, "tag")),
         Column("configuration", dates),
         Column("THROTTLED by", [run.throttled for run in runs]),
@@ -165,7 +156,7 @@ def table_of_runs(results: Sequence[Result], baseline: int | None = None) -> Tab
 
 
 def _data(results: Sequence[Result]) -> dict[str, str]:
-    """How data are named: nothing for synthetic ones beside others, the kind of image files where there are several."""
+    """The names of data: none for synthetic ones beside others, the kind of image files where there are several."""
     kinds = {run.data for run in results}
     if kinds == {"synthetic"}:
         return {"synthetic": "synthetic data"}
@@ -175,12 +166,8 @@ def _data(results: Sequence[Result]) -> dict[str, str]:
 
 def _option_words(run: Result, varied: Sequence[str]) -> str:
     """The options that are ``varied`` between runs of a contender, and those that make it another training."""
-    values = [(name, run.options.get(name)) for name in varied]
-    words = [
-        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in values
-        if value is not None
-    ]
+    values = {name: value for name in varied if (value := run.options.get(name)) is not None}
+    words = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()]
     return " ".join([*words, *(word for word in run.training.split(", ") if word and word not in words)])
 
 
@@ -188,30 +175,29 @@ _FIGURES = ("img/s", "± 95 % CI", "scaling efficiency", "MB sent/step", "J/img"
 _LEFT_OUT_FIRST = _FIGURES[3:]
 
 
-def column_of(heading: str, cells: Sequence[Cell], right: bool = True) -> Column:
-    words, values = [word for word, _ in cells], [value for _, value in cells]
-    return Column(heading, words, values, right and heading != _FIGURES[-1], optional=heading in _LEFT_OUT_FIRST)
-
-
-def _figures(run: Result, base: _Base | None) -> tuple[Cell, ...]:
+def _figures(run: Result, base: _Base | None) -> dict[str, Cell]:
+    cells = dict.fromkeys(_FIGURES, NOTHING)
     if not run.completed:
-        return (run.status, None), *[NOTHING] * 5
+        return cells | {"img/s": (run.status, None)}
     if math.isnan(run.img_per_s):
         published = f"{percent(run.published_efficiency, None, 1)} (published)", run.published_efficiency
-        return NOTHING, NOTHING, published, *[NOTHING] * 3
-    efficiency = NOTHING
+        return cells | {"scaling efficiency": published}
     if base is not None:
         point, is_base = base
         rate = statistics.geometric_mean(run.values) if run.values else run.img_per_s  # as a curve's points are
         share = scaling_efficiency(rate, run.workers, point.img_per_s, point.workers)
-        efficiency = percent(share, None, 1) + (" (baseline)" if is_base else ""), share
-    throughput, spread = (number_cell(value, "{:.2f}") for value in (run.img_per_s, run.ci95))
-    sent, used = number_cell(run.sent_bytes / 1e6, "{:.1f}"), number_cell(run.joules, "{:.3g}")
-    return throughput, spread, efficiency, sent, used, (run.energy, run.energy)
+        cells["scaling efficiency"] = percent(share, None, 1) + (" (baseline)" if is_base else ""), share
+    return cells | {
+        "img/s": number_cell(run.img_per_s, "{:.2f}"),
+        "± 95 % CI": number_cell(run.ci95, "{:.2f}"),
+        "MB sent/step": number_cell(run.sent_bytes / 1e6, "{:.1f}"),
+        "J/img": number_cell(run.joules, "{:.3g}"),
+        "energy of": (run.energy, run.energy),
+    }
 
 
 def reasons(runs: Sequence[Result]) -> tuple[list[str], list[CellValue]]:
-    """Why runs have no number: for people the beginning, beside the status; for CSV all, with it."""
+    """The reasons why runs have no number: for people the beginning, beside the status; for CSV all, with it."""
     words = [run.reason.split("\n")[0] for run in runs]
     short = [word if len(word) <= REASON else f"{word[: REASON - 1]}…" for word in words]
     return short, [f"{run.status}: {word}" if word else "" for run, word in zip(runs, words, strict=True)]

@@ -21,6 +21,7 @@ LEAST_WIDE = 20  # characters of another column on a terminal that is too narrow
 CellValue = str | int | float | None
 Cell = tuple[str, CellValue]  # as people read it, and as CSV has it
 NOTHING: Cell = ("", None)
+_OF_WORDS = ("method", "unit", "energy of")  # columns that hold no figures
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,15 @@ class Column:
         return [self.heading, *self.cells]
 
 
+def column_of(heading: str, cells: Sequence[Cell], optional: bool = False) -> Column:
+    """A column of figures, or of words if its heading says so."""
+    words, values = zip(*cells, strict=True)
+    return Column(heading, words, values, right=heading not in _OF_WORDS, optional=optional)
+
+
 @dataclass(frozen=True)
 class Table:
-    """``common`` is what holds for every row, as people read it and as CSV has it: only there it is in columns."""
+    """``common`` holds for every row, as people read it and as CSV has it: only there it is in columns."""
 
     columns: Sequence[Column]
     title: str = ""
@@ -67,8 +74,7 @@ def share_cell(share: float, limits: tuple[float, float] | None = None, digits: 
 
 def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> list[str]:
     """Configurations, with the time where rows that are equal in ``names`` could not be told apart: of runs done again."""
-    named = attrgetter(*names)
-    rows = [(each, *named(run)) for run, each in zip(runs, configurations, strict=True)]
+    rows = [*zip(configurations, map(attrgetter(*names), runs), strict=True)]
     times = Counter(rows)
     return [
         f"{row[0]} {run.started[:19].replace('T', ' ')}".strip() if times[row] > 1 else row[0]
@@ -79,7 +85,7 @@ def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> li
 def text(shown: Table) -> str:
     """For a terminal, with the columns that it has room for, or for a pipe with lines that are whole."""
     columns, missing = list(shown.columns), list[str]()
-    if sys.stdout.isatty() and len(columns[0].cells) < FITTED_ROWS:
+    if _fits_terminal(columns):
         width = shutil.get_terminal_size().columns
         for column in shown.columns:
             if column.optional and sum(_least(other) + 2 for other in columns) > width:
@@ -99,17 +105,16 @@ def prose(text: str) -> str:
     """``text`` whose lines end between words where a terminal ends; anywhere else they are as long as they are."""
     if not sys.stdout.isatty():
         return text
-    width, lines = shutil.get_terminal_size().columns, []
+    wrapper = textwrap.TextWrapper(shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    lines = []
     for line in text.split("\n"):
-        indent = " " * (len(line) - len(line.lstrip(" -")))  # of what follows in an item of a list
-        lines.append(
-            textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-        )
+        wrapper.subsequent_indent = " " * (len(line) - len(line.lstrip(" -")))  # of the item of a list
+        lines.append(wrapper.fill(line))
     return "\n".join(lines)
 
 
 def _least(column: Column) -> int:
-    """How many characters a column needs: a narrow one for its longest word, another one for a few words of a line."""
+    """The characters that a column needs: a narrow one for its longest word, another one for a few words of a line."""
     if max(map(len, column.words)) > NARROW:
         return LEAST_WIDE
     return max(len(word) for cell in column.words for word in ["", *cell.split()])
@@ -124,8 +129,12 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     return _laid_out([Column(heading, cells, right=number in right) for number, (heading, *cells) in columns])
 
 
+def _fits_terminal(columns: Sequence[Column]) -> bool:
+    return sys.stdout.isatty() and len(columns[0].cells) < FITTED_ROWS
+
+
 def _laid_out(columns: Sequence[Column]) -> str:
-    if sys.stdout.isatty() and len(columns[0].cells) < FITTED_ROWS:
+    if _fits_terminal(columns):
         return _fitted(columns)
     aligned = []
     for column in columns:
@@ -156,7 +165,7 @@ def _fitted(columns: Sequence[Column]) -> str:
 
 
 def _widths(columns: Sequence[Column], room: int) -> list[int]:
-    """Of columns that together are as wide as there is room: the widest give way first.
+    """The widths of columns that together are as wide as there is room: the widest give way first.
 
     Where there is no room for what each column needs (see ``_least``), words are broken.
     """
