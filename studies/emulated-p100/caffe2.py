@@ -7,9 +7,8 @@ RESULTS are the records that measure.py keeps in ``caffe2``, and those in ``stea
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from steady import AS_2017, KINDS, Point, Questions, command, longer, plain_page
+from steady import AS_2017, KINDS, Point, Questions, command, longer
 
 
 def caffe2(transport: str = "mpi", net: str = "dag") -> Callable[[Point], bool]:
@@ -59,4 +58,4 @@ QUESTIONS: Questions = {
 }
 
 if __name__ == "__main__":
-    command(Path(__file__), partial(plain_page, title="Caffe2 beside TensorFlow"), QUESTIONS, __doc__)
+    command(__file__, QUESTIONS, __doc__, title="Caffe2 beside TensorFlow")
