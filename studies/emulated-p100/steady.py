@@ -7,8 +7,6 @@ RESULTS are the records that measure.py keeps in ``steady``. The page is printed
 """
 
 import argparse
-import csv
-import io
 import json
 import math
 import sys
@@ -20,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeVar
 
+import pandas
 from measure import FILES, FOLDERS, HERE, Part, parts
 from predictions import Steps, complete, predicted
 from predictions import points as study_points
@@ -224,15 +223,6 @@ class Finding(NamedTuple):
     answer: Answer
     figures: Mapping[str, Ratio | float]
 
-    def __str__(self) -> str:
-        """In Markdown."""
-        rows = [
-            f"| {name} | {figure if isinstance(figure, Ratio) else f'{figure:+.1%}'} |"
-            for name, figure in self.figures.items()
-        ]
-        table = "\n".join(["| | |", "|---|---:|", *rows]) if rows else "Not measured."
-        return f"## {self.question}\n\n**{self.answer.capitalize()}.**\n\n{table}\n"
-
 
 class Spread(NamedTuple):
     """The agreement of jobs of one emulation on this host: a relative standard deviation, and its degrees of freedom."""
@@ -284,10 +274,9 @@ def read(folders: Iterable[Path]) -> list[Point]:
         planned = {point.id: point.spec for point in study_points(part.name, part.tables)}
         measured = []
         for entry in (entry for entry in notes.points if entry.id in planned):
+            spec = complete(planned[entry.id])
             files = [folder / run / Record.file_name for run in entry.runs]
-            measured += [
-                _point(part, complete(planned[entry.id]), Record.read(file)) for file in files if file.exists()
-            ]
+            measured += [_point(part, spec, Record.read(file)) for file in files if file.exists()]
         points += [point._replace(complete=len(measured) == len(planned)) for point in measured]
     if not points:
         raise InvalidInput(f"{', '.join(map(str, folders))}: no steady points in there")
@@ -297,9 +286,8 @@ def read(folders: Iterable[Path]) -> list[Point]:
 def _point(part: Part, spec: RunSpec, record: Record) -> Point:
     assert record.derived and record.derived.steady
     repeats = []
-    for img_per_s, repeat, steady in zip(
-        record.derived.img_per_s.values, record.repeats, record.derived.steady, strict=True
-    ):
+    derived = zip(record.derived.img_per_s.values, record.derived.steady, strict=True)
+    for repeat, (img_per_s, steady) in zip(record.repeats, derived, strict=True):
         steps_s = tuple(step_s / spec.dilation for step_s in durations_s(repeat.ranks))
         repeats.append(Repeat(spec.global_batch / img_per_s, steps_s, steady.left_out))
     return Point(part.name, part.links.rate, spec, tuple(repeats), predicted(spec, part.links.rate))
@@ -319,16 +307,13 @@ def cells(points: Sequence[Point]) -> list[Cell]:
     """The cells with toolkits and servers, if all of the search was measured."""
     complete = [point for point in compared(points) if point.complete]
     places = grouped(complete, lambda point: (point.spec.nodes, point.links))
-    every = [
-        Cell(
-            links,
-            nodes,
-            [point for point in alike if point.kind == "toolkit"],
-            grouped((point for point in alike if point.ps), attrgetter("kind")),
-        )
-        for (nodes, links), alike in sorted(places.items())
-    ]
-    return [cell for cell in every if cell.toolkits and cell.servers]
+    every = []
+    for (nodes, links), alike in sorted(places.items()):
+        toolkits = [point for point in alike if point.kind == "toolkit"]
+        servers = grouped((point for point in alike if point.ps), attrgetter("kind"))
+        if toolkits and servers:
+            every.append(Cell(links, nodes, toolkits, servers))
+    return every
 
 
 # --- the questions ---
@@ -501,14 +486,14 @@ def page(points: Sequence[Point], answers: Sequence[Finding], script: Path, **mo
 
 def write(points: Sequence[Point], answers: Sequence[Finding], folder: Path, text: str, script: str) -> None:
     """Write the page with this ``text``, its points, and its answers."""
-    table = io.StringIO()
-    rows = csv.writer(table, lineterminator="\n")
-    rows.writerow(["links", "nodes", "way", "dilation", "bytes_scale", "repeats", "step_s", "law_s", "two_lines_s"])
+    columns = ["links", "nodes", "way", "dilation", "bytes_scale", "repeats", "step_s", "law_s", "two_lines_s"]
+    rows = []
     for point in points:
         seconds = (point.step_s, point.predicted.queues_s, point.predicted.two_lines_s)
-        rows.writerow([*point.configuration, len(point.repeats), *(f"{value:.5f}" for value in seconds)])
+        rows.append([*point.configuration, len(point.repeats), *(f"{value:.5f}" for value in seconds)])
+    table = pandas.DataFrame(rows, columns=columns).to_csv(index=False, lineterminator="\n")
     data = {"experiment": "emulated-p100", "script": script, "findings": [answer._asdict() for answer in answers]}
-    files = {"index.md": text, "points.csv": table.getvalue(), "analysis.json": json.dumps(data, indent=1) + "\n"}
+    files = {"index.md": text, "points.csv": table, "analysis.json": json.dumps(data, indent=1) + "\n"}
     with writing(folder):
         for name, content in files.items():
             write_atomically(folder / name, content)
