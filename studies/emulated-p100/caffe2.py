@@ -29,7 +29,7 @@ def servers(kind: str) -> Callable[[Point], bool]:
 
 
 MPI, GLOO, FUSED = caffe2(), caffe2("gloo"), horovod(fused=True)
-# By the name of a finding: the question, and what is compared.
+# By the name of a finding: the question, and the slow and fast sides.
 COMPARED = {
     "no_order": (
         "Do whole tensors on 2017's number of servers, in no order, take longer than Caffe2 over MPI?",

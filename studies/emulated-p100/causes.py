@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from steady import Outcome, Point, Questions, Ratio, Spread, answer_of, command, grouped, spread
 
 GRPC, GLOO, MPI = "parameter_server over grpc", "torch_parameter_server over gloo", "torch_parameter_server over mpi"
-# How servers may be set: what exchanges, as many of them on 16 and on 32 nodes, and what else differs.
+# A setting of servers: the runtime, their numbers on 16 and on 32 nodes, and the other options that differ.
 Setting = Mapping[str, Any]
 BOTH: Setting = {"order": "forward", "threads": 1, "ps": (16, 32), "slow": False}
 ALL: Setting = {**BOTH, "runtime": GRPC, "placement": "greedy", "sync": "barrier"}
 NONE: Setting = {**BOTH, "runtime": GLOO, "placement": "partitioned", "sync": "accumulate"}
-# Each cause, and what switches it from servers with all of them, and from servers with none; None: nothing does.
+# Each cause, and its switch from servers with all of them, and from servers with none; None: there is none.
 LARGEST = "the largest tensor is whole"
 SWITCHES: dict[str, tuple[Setting | None, Setting | None]] = {
     "nothing is switched": ({}, {}),
@@ -87,7 +87,7 @@ def root_cause(points: Sequence[Point]) -> Outcome:
 
 
 def searched(points: Sequence[Point], links: float) -> Outcome:
-    """Whether the smaller number of servers is better, on links of this rate."""
+    """Check that the smaller number of servers is better, on links of this rate."""
     known, ratios = spread(points), {}
     tried = [point for point in points if point.study.startswith("search") and point.links == links]
     for name, alike in grouped(tried, lambda point: f"{point.spec.backend} on {point.spec.nodes} nodes").items():

@@ -132,12 +132,12 @@ class Point(NamedTuple):
 
     @property
     def is_repeat(self) -> bool:
-        """Whether another study has it, too."""
+        """True if another study has it, too."""
         return self.study.startswith("again")
 
     @property
     def is_control(self) -> bool:
-        """Whether it has windows of 16 steps, of which shorter ones are the beginning."""
+        """True if it has windows of 16 steps, of which shorter ones are the beginning."""
         return self.study.startswith("steps")
 
     @property
@@ -250,7 +250,7 @@ class Spread(NamedTuple):
 
 
 def spread(points: Iterable[Point]) -> Spread:
-    """From the first repeats of points that several studies have, each in a job of its own, with ranks in phase.
+    """The spread of the first repeats of points that several studies have, each in its own job, with ranks in phase.
 
     Windows of others differ by their edges, which each point brings.
     """
@@ -324,14 +324,14 @@ def answer_of(yes: bool, no: bool) -> Answer:
 
 
 def over_margin(ratios: Mapping[str, Ratio]) -> Outcome:
-    """Whether all ratios are over 1 + ``MARGIN``, or none, or some are and some are not."""
+    """Answer "yes" if all ratios are over 1 + ``MARGIN``, "no" if none is, or that it depends."""
     over = [ratio.low > 1 + MARGIN for ratio in ratios.values()]
     below = [ratio.high <= 1 + MARGIN for ratio in ratios.values()]
     return "it depends" if any(over) and any(below) else answer_of(all(over), all(below)), ratios
 
 
 def servers_lose(points: Sequence[Point], kind: str = "") -> Outcome:
-    """Whether each cell's fastest toolkit is faster than its fastest servers, or those of a kind, by over ``MARGIN``."""
+    """Check that each cell's fastest toolkit is faster than its fastest servers, or those of a kind, by over ``MARGIN``."""
     known, ratios = spread(points), {}
     for cell in cells(points):
         if servers := cell.servers.get(kind, []) if kind else cell.all_servers:
@@ -348,7 +348,7 @@ def longer(
     fast: Callable[[Point], bool],
     place: Callable[[Point], str] = attrgetter("place"),
 ) -> Outcome:
-    """Whether the fastest ``slow`` steps take longer than the fastest ``fast`` ones by over ``MARGIN``, in each place."""
+    """Check in each place that the fastest ``slow`` steps take over ``MARGIN`` longer than the fastest ``fast`` ones."""
     known, ratios = spread(points), {}
     for name, alike in grouped(compared(points), place).items():
         sides = list(filter(slow, alike)), list(filter(fast, alike))
@@ -475,13 +475,15 @@ def findings(points: Sequence[Point], questions: Questions = QUESTIONS) -> list[
 def page(points: Sequence[Point], answers: Sequence[Finding], script: Path, **more: object) -> str:
     """The page as Markdown, by the script's own template, else by the plain one.
 
-    Templates may use ``more``, and all that this module has, by the same names. ``own`` are the points of the script's own
-    studies.
+    Templates may use ``more``, and all that this module has, by the same names. ``own_points`` are those of the script's
+    own studies.
     """
     file = script.with_suffix(".md.j2")
-    own = [point for point in points if point.study.partition("-links")[0] in FOLDERS[script.stem]]
-    values = globals() | {"points": points, "own": own, "known": spread(points), "step_of": step_of, "script": script}
-    return template(file if file.exists() else HERE / "plain.md.j2").render(values | more, findings=answers)
+    own_points = [point for point in points if point.study.partition("-links")[0] in FOLDERS[script.stem]]
+    values = (
+        globals() | {"points": points, "own_points": own_points, "known": spread(points), "step_of": step_of} | more
+    )
+    return template(file if file.exists() else HERE / "plain.md.j2").render(values, findings=answers, script=script)
 
 
 def write(points: Sequence[Point], answers: Sequence[Finding], folder: Path, text: str, script: str) -> None:

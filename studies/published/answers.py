@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas
 from pydantic import BaseModel
@@ -202,35 +201,21 @@ def slices_in_no_order(nodes: int) -> Prediction:
 def binding(workers: int, system: str = DAINT) -> str:
     """The cause that binds the step that was published for so many workers, as the beginning of a sentence."""
     run = measured(workers, system)
-    backend = SERVERS if run.workload.backend == SERVERS.backend else REPLICATED
-    workload = replace(backend, devices_per_node=run.workers // run.nodes)
+    workload = replace(run.workload, as_in_2017=False)
     return sentences(explain(workload, start_on(system, workload), run.nodes, run.ps))[0]
 
 
-class Search(NamedTuple):
-    """A published search for the number of servers, and the law's result for all ``tried`` numbers.
-
-    ``good`` are within 2 % of the best. The published number is predicted to give ``predicted`` img/s.
-    """
-
-    nodes: int
-    published: Observation
-    best: Prediction
-    good: list[int]
-    tried: int
-    predicted: float
-    short_by: float
-
-
 @cache
-def search(nodes: int) -> Search:
+def search(nodes: int) -> dict[int, float]:
+    """The predicted img/s on so many nodes, by all possible numbers of servers."""
     counts, steps = forecast.sweep(SERVERS, start("servers"), [nodes])
-    rates = nodes * BATCH / steps[:, 0]
-    winner = measured(nodes)
-    predicted = float(rates[counts.index(winner.ps)])
-    good = [ps for ps, rate in zip(counts, rates, strict=True) if rate * HELPS >= rates.max()]
-    short_by = 1 - predicted / float(rates.max())
-    return Search(nodes, winner, best("servers", nodes), good, len(counts), predicted, short_by)
+    return dict(zip(counts, (nodes * BATCH / steps[:, 0]).tolist(), strict=True))
+
+
+def good(nodes: int) -> list[int]:
+    """The numbers of servers that are within 2 % of the best."""
+    rates = search(nodes)
+    return [ps for ps, rate in rates.items() if rate * HELPS >= max(rates.values())]
 
 
 # --- bytes on servers ---

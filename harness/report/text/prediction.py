@@ -19,7 +19,7 @@ _ACCURACY = ("MAPE", "worst", "at", "two lines")
 
 
 def predictions(workload: Workload, basis: Basis, sizes: Sequence[Prediction], left_out: Sequence[str]) -> str:
-    """A line for each size and number of servers, with what each was made from, and why some are ``left_out``."""
+    """A line for each size and number of servers, their origin, and the reasons why some are ``left_out``."""
     interval = f"{LEVEL:.0%} interval"
     rows = [
         {
@@ -59,16 +59,15 @@ def _figure(value: float) -> str:
 
 
 def _waits_for(prediction: Prediction, basis: Basis) -> str:
-    """``forward and backward: PS 75 with dense.kernel (8.2 MB)``; what else makes a step longer where nothing waits."""
+    """``forward and backward: PS 75 with dense.kernel (8.2 MB)``; the overhead of a step where nothing waits."""
     if prediction.read_by:
         return f"data: {by_reading(basis, prediction)}"
     passes: dict[str, list[str]] = {}
     for bound in prediction.bounds:
         if bound.server != COMPUTE:
-            what = (
-                f" with {bound.tensor} ({size(bound.tensor_bytes)})" if bound.server >= 0 else f" ({size(bound.bytes)})"
-            )
-            passes.setdefault(bound.name + what, []).append(bound.phase)
+            tensor = f"with {bound.tensor} ({size(bound.tensor_bytes)})"
+            reason = f"{bound.name} {tensor if bound.server >= 0 else f'({size(bound.bytes)})'}"
+            passes.setdefault(reason, []).append(bound.phase)
     if passes:
         return "; ".join(f"{' and '.join(which)}: {reason}" for reason, which in passes.items())
     overhead = prediction.law_s - basis.single_s
@@ -81,7 +80,7 @@ def predictions_as_json(workload: Workload, basis: Basis, sizes: Sequence[Predic
 
 
 def explanation(explained: Explanation, measured: Measured | None = None) -> str:
-    """What binds a step, and what would help; with a measured step beside the predicted one, and who was late in it."""
+    """The cause that binds a step, and what would help; with a measured step beside it, and who was late in it."""
     prediction = explained.prediction
     servers = f", {prediction.ps} PS" if prediction.ps else ""
     title = f"{explained.workload.backend}, {explained.workload.model}, {plural(prediction.nodes, 'node')}{servers}: "
@@ -105,7 +104,7 @@ def explanation_as_json(explained: Explanation, measured: Measured | None = None
 
 
 def _beside(measured: Measured, prediction: Prediction) -> list[str]:
-    """Whether the run was as predicted and, if it was slower, who was late."""
+    """The comparison of the run with its prediction and, if it was slower, the late ranks."""
     beside = f"measured {seconds(measured.measured_step_s)}, predicted {seconds(prediction.step_s)}"
     if measured.predicted_step_interval_s is None:
         return [beside]
@@ -118,16 +117,16 @@ def _beside(measured: Measured, prediction: Prediction) -> list[str]:
 
 
 def fits(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
-    """Which fits the measurements contradict; how well the law does, group by group, beside two lines; the parameters."""
+    """The fits that measurements contradict; the law's errors beside two lines, group by group; the parameters."""
     held_outs = [held for _, _, held in fitted if held]
-    # What the law was chosen on was never held out, whatever is left out of a fit.
+    # Runs that the law was chosen on were never held out, whatever is left out of a fit.
     kept = sorted({"selected on" if held.fit.group.selected_on else "held out" for held in held_outs})
     name = " / ".join(kept)
     heading = ("system", "software", "mechanism", "runs", "numbers", *_ACCURACY, "χ²", "p", "left one out")
     rows: list[tuple[str, ...]] = [heading, *(_seen(fit, alone) for fit, alone, _ in fitted)]
     if kept:
         unseen = [(name, "their MAPE", *_ACCURACY[1:], "in 90 %"), *(_unseen(held) for _, _, held in fitted)]
-        rows = [(*of_seen, *of_unseen) for of_seen, of_unseen in zip(rows, unseen, strict=True)]
+        rows = [(*seen, *cells) for seen, cells in zip(rows, unseen, strict=True)]
     lines = [
         f"MISFIT: {fit.group.name}: {fit.misfit.contradiction}" for fit, _, _ in fitted if fit.misfit.contradiction
     ]
@@ -172,16 +171,16 @@ def _accuracy(fit: Fit, runs: Sequence[Observation], errors: Sequence[float]) ->
 
 
 def parameters(fit: Fit) -> list[str]:
-    """Each parameter's median with its interval, unit, and where it is from; then what else the fit rests on."""
+    """Each parameter's median with its interval, unit, and origin; then the other facts that the fit rests on."""
     lines = []
     for estimate in fit.estimates:
         quantity = estimate.quantity
-        ends = (estimate.value, estimate.low, estimate.high)
-        value, low, high = (f"{each * quantity.scale:.3g}" for each in ends)
+        in_si = (estimate.value, estimate.low, estimate.high)
+        value, low, high = (f"{number * quantity.scale:.3g}" for number in in_si)
         name, unit = quantity.name.replace("_", " "), f" {quantity.unit}" if quantity.unit else ""
         lines.append(f"{name}: {value}{unit} ({low} – {high}); {estimate.how}: {quantity.meaning}")
     p = fit.parameters
-    if all(one.relative for one in fit.group.observations):
+    if all(run.relative for run in fit.group.observations):
         lines.append(f"only efficiencies were published: a worker's step is known to a factor of {ASSUMED_WITHIN:g}")
     how = "assumed; see docs/scaling-model.md" if fit.group.forward_share is None else "as given"
     lines.append(f"forward share of compute: {fit.problems[0].share.typical:g} ({how})")
@@ -191,7 +190,7 @@ def parameters(fit: Fit) -> list[str]:
         ring = f"gradients are summed around a ring: {either} along a tree"
         lines.append(servers if fit.group.key.mechanism == "servers" else ring)
     for work, step_s in fit.singles.items():
-        run = next(one for one in fit.group.observations if one.work == work)
+        run = next(run for run in fit.group.observations if run.work == work)
         img_per_s = run.workload.batch_size / step_s
         lines.append(f"one worker, {run.workload.model}: {seconds(step_s)} per step ({img_per_s:,.4g} img/s; fitted)")
     if fit.searches:
@@ -204,7 +203,7 @@ def parameters(fit: Fit) -> list[str]:
 
 
 def fits_as_json(fitted: Sequence[Fitted], left_out: Sequence[str]) -> str:
-    return json_text({"fits": [_fit_as_json(*each) for each in fitted], "left_out": left_out})
+    return json_text({"fits": [_fit_as_json(*fit) for fit in fitted], "left_out": left_out})
 
 
 def _fit_as_json(fit: Fit, alone: Sequence[float], held: HeldOut | None) -> dict[str, object]:
