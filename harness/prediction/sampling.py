@@ -75,7 +75,7 @@ def sample(log_likelihood: Callable[[Floats], Floats], dimensions: int) -> Popul
             kept.append((points, base + likely))
             if sum(_effective(softmax(logs)) for _, logs in kept) >= WANTED:
                 break
-        points, proposed = _around(points, softmax(base + power * likely), POINTS, random)
+        points, proposed = _around(points, softmax(base + power * likely), random)
         likely, before = log_likelihood(points), _log_normal(points)
     if not kept:  # the power never reached 1: the last points, of which few count
         kept.append((points, before - proposed + likely))
@@ -104,8 +104,8 @@ def _next_power(base: Floats, likely: Floats, power: float, least: float) -> flo
     return low
 
 
-def _around(points: Floats, weights: Floats, count: int, random: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw new points [count, dimensions] around those that count; also the logarithm of the density they are from."""
+def _around(points: Floats, weights: Floats, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draw new points [points, dimensions] around those that count; also the logarithm of the density they are from."""
     dimensions = points.shape[1]
     mean = weights @ points
     covariance = ((points - mean) * weights[:, None]).T @ (points - mean) + 1e-9 * np.eye(dimensions)
@@ -114,8 +114,8 @@ def _around(points: Floats, weights: Floats, count: int, random: np.random.Gener
     # Drawn together, so that kernels around them have the population's variance again and not more.
     shrunk = math.sqrt(1 - WIDTH)
     centres = shrunk * points[chosen] + (1 - shrunk) * mean
-    heavy = random.standard_normal((count, dimensions)) / np.sqrt(random.chisquare(FREEDOM, (count, 1)) / FREEDOM)
-    made = centres[random.integers(KERNELS, size=count)] + heavy @ root.T
+    heavy = random.standard_normal((POINTS, dimensions)) / np.sqrt(random.chisquare(FREEDOM, (POINTS, 1)) / FREEDOM)
+    made = centres[random.integers(KERNELS, size=POINTS)] + heavy @ root.T
     # The density of a mixture of multivariate t distributions around the centres.
     inverse = np.linalg.inv(root)
     ours, theirs = made @ inverse.T, centres @ inverse.T

@@ -34,7 +34,7 @@ from harness.prediction.explain import HELPS, explain, seconds, sentences, size
 from harness.prediction.fitting import Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.holdout import HeldOut, condition, hold_out
-from harness.prediction.observations import Observation, ObservationGroup, groups, informative
+from harness.prediction.observations import Observation, groups, informative
 from harness.prediction.workload import Workload
 from harness.report.page import static
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style
@@ -96,13 +96,10 @@ def published() -> list[Result]:
 
 
 @cache
-def published_groups() -> list[ObservationGroup]:
-    return [group for group in groups(published())[0] if informative(group.observations)]
-
-
 def fit(system: str, transport: str = "grpc") -> Fit:
     """The fit to the results that were published about ``system`` over ``transport``, with the software of most points."""
-    alike = [group for group in published_groups() if (group.key.system, group.key.transport) == (system, transport)]
+    every, _ = groups([run for run in published() if run.system == system])
+    alike = [group for group in every if group.key.transport == transport and informative(group.observations)]
     return fitting.fit(max(alike, key=lambda group: len(group.observations)))
 
 
