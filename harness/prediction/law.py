@@ -176,7 +176,7 @@ class Law:
 
     def ordered(self, p: Parameters) -> Number:
         """1 where parameters come in the order of their use, 0 where in none: as the run says, else as is assumed."""
-        known = self.servers and self.servers.ordered
+        known = self.servers.ordered if self.servers else None
         return p.ordered if known is None else float(known)
 
     def seconds(self, nodes: Number, workers: Number, step_s: Number, parameters: Parameters) -> Floats:

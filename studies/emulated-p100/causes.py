@@ -95,9 +95,9 @@ def searched(points: Sequence[Point], links: float) -> Outcome:
         few, many = min(by_ps), max(by_ps)
         if few < many:
             ratios[f"{name}, {few} beside {many}"] = known.ratio([by_ps[few]], [by_ps[many]])
-    return answer_of(
-        all(ratio.high < 1 for ratio in ratios.values()), all(ratio.low > 1 for ratio in ratios.values())
-    ), ratios
+    faster = [ratio.high < 1 for ratio in ratios.values()]
+    slower = [ratio.low > 1 for ratio in ratios.values()]
+    return answer_of(all(faster), all(slower)), ratios
 
 
 QUESTIONS: Questions = {

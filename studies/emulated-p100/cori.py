@@ -19,8 +19,8 @@ KEPT = 0.8  # of one worker's throughput, in the abstract: by ResNet-50 on 128 n
 
 def servers(point: Point, placement: str = "greedy", links: dict[str, float] = SLOW) -> bool:
     spec = point.spec
-    setting = (placement, links[spec.model]) if spec.device == "emulated:knl" else None
-    return (spec.options.get("placement"), point.links) == setting
+    setting = spec.options.get("placement"), point.links
+    return spec.device == "emulated:knl" and setting == (placement, links[spec.model])
 
 
 def efficiencies(points: Sequence[Point]) -> Outcome:

@@ -298,8 +298,8 @@ def steps_s(ways: str) -> dict[int, float]:
     """The shortest steady step by nodes, of points whose way matches a pattern, on links of 2.25 GB/s."""
     points = pandas.read_csv(EXPERIMENTS / "steady" / "points.csv")
     alike = points[(points["links"] == 2.25) & points["way"].str.contains(ways)]
-    shortest: dict[int, float] = alike.groupby("nodes")["step_s"].min().to_dict()
-    return shortest
+    shortest = alike.groupby("nodes")["step_s"].min()
+    return dict(zip(shortest.index, shortest, strict=True))
 
 
 def device_s() -> float:
