@@ -55,10 +55,10 @@ class HarnessCheck(rfm.RunOnlyRegressionTest):
     @sanity_function
     def record_is_completed(self):
         """Only a run that passed all of harness's checks has a number; otherwise say why there is none."""
-        found = sorted(Path("runs").glob("*/record.json"))
-        if not found:  # refused before anything ran: harness has said why
+        records = sorted(Path("runs").glob("*/record.json"))
+        if not records:  # refused before anything ran, with the reason on stderr
             return sn.assert_true(False, msg=Path(str(self.stderr)).read_text().strip() or "harness wrote no record")
-        record = json.loads(found[-1].read_text())
+        record = json.loads(records[-1].read_text())
         return sn.assert_eq(record["status"], "completed", msg=f"{record['status']}: {record['reason']}")
 
     @performance_function("img/s")

@@ -22,11 +22,12 @@ PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size",
 # --- options ---
 
 
-def _what_options(*sizes: click.Option) -> list[click.Option]:
-    """Options that say what is predicted: ``sizes``, and those of `harness run` that make a difference to the law."""
-    options = [each for each in spec_options() if each.name != "ps"]
-    own = [each for each in options if getattr(each, "group", "").startswith("Options of")]
-    return [*grouped("What to predict", *sizes, *(each for each in options if each.name in PREDICTED)), *own]
+def _workload_options(*sizes: click.Option) -> list[click.Option]:
+    """The options of a workload: ``sizes``, and those of `harness run` that make a difference to the law."""
+    options = [option for option in spec_options() if option.name != "ps"]
+    of_backends = [option for option in options if getattr(option, "group", "").startswith("Options of")]
+    shared = [option for option in options if option.name in PREDICTED]
+    return [*grouped("What to predict", *sizes, *shared), *of_backends]
 
 
 FORWARD_SHARE = option(
@@ -59,7 +60,7 @@ PS = option("--ps", "numbers of parameter servers", "best|SIZES", ParsedText(ser
 # --- commands ---
 
 
-@click.command("predict", cls=GroupedCommand, params=[*_what_options(NODES, PS), *START])
+@click.command("predict", cls=GroupedCommand, params=[*_workload_options(NODES, PS), *START])
 @AS_JSON
 def predict(nodes: list[int], ps: list[int] | None, as_json: bool, **given: object) -> None:
     """Predict throughput at any size and number of parameter servers, with intervals and what bounds the step.
@@ -114,7 +115,7 @@ def fit(sources: tuple[str, ...], hold_out: str | None, data: str, forward_share
 
 
 COUNT = click.IntRange(1, MOST_WORKERS)
-EXPLAINED = _what_options(
+EXPLAINED = _workload_options(
     option("--nodes", "the size to explain", "NUMBER", COUNT),
     option("--ps", "of parameter servers  [default: the best]", "NUMBER", COUNT),
 )

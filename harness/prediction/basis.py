@@ -1,4 +1,4 @@
-"""What a prediction starts from: which of the measurements say how fast the network is, and which how long a step takes."""
+"""The start of a prediction: the measurements that tell the rate of the network, and those that tell a worker's step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from harness.results.result import Result
 from harness.results.selection import parted
 from harness.results.sources import kernels, load, with_number
 
-# What a prediction takes from results where nobody says it: fields of a spec, and of results.
+# Fields of a spec, and of results, that a prediction takes from results where nobody gives them.
 _COUNTS = ("batch_size", "image_size", "devices_per_node")
 DESCRIBED = ("model", *_COUNTS, "device")
 _NO_SINGLE = (
@@ -45,7 +45,7 @@ def of_site(name: str) -> list[Result]:
     target = site.find(name).name
     known = parameters.network(target)
     if not known.system:
-        having = ", ".join(sorted(one.site for one in parameters.networks() if one.site))
+        having = ", ".join(sorted(network.site for network in parameters.networks() if network.site))
         raise InvalidInput(
             f"--site {name}: nothing was published about it, as was about {having}; give --from RESULTS, measured there"
         )
@@ -63,9 +63,9 @@ class Alone(NamedTuple):
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """What a person says of where predictions start, beside results or in place of them.
+    """The facts that a person gives for the start of predictions, beside results or in place of them.
 
-    ``single`` is what one worker trains alone (img/s), or runs that say it; ``forward_share`` is that of its step.
+    ``single`` is the throughput of one worker alone (img/s), or runs that have it; ``forward_share`` is that of its step.
     ``network`` is one with a line rate, or results of kernels that were measured on it: more than a rate. While a second
     of an emulated device passes, ``dilation`` seconds of theirs do; None: as in the runs of ``single``. The ``reader`` is
     that of real images.
@@ -81,7 +81,7 @@ class StartingPoint:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> StartingPoint:
-        """From options by name; reads the records that stand in place of a number. A rate is in bytes/s, or a text."""
+        """Build it from options by name; reads records that stand in place of a number. A rate is in bytes/s, or a text."""
 
         def number_or(records: str, option: str, read: Callable[[Any], Any]) -> Any:
             value = given.get(option)
@@ -110,7 +110,7 @@ class StartingPoint:
         return [f"data: {' and '.join(finite)}, as given"] if finite else []
 
     def one_worker(self, workload: Workload) -> Alone | None:
-        """One worker with the model and the batch of ``workload``; None if nobody says it. Raises InvalidInput."""
+        """One worker with the model and the batch of ``workload``; None if it is not given. Raises InvalidInput."""
         if isinstance(self.single, Sequence):
             return alone(self.single, workload)
         return None if self.single is None else Alone(self.single, "auto", 1.0, "as given")
@@ -124,10 +124,10 @@ def _printed(file: Path) -> Network | None:
 
 
 def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What nobody has ``given`` of the fields of a spec in ``DESCRIBED``, as it was in ``results``.
+    """The fields of a spec in ``DESCRIBED`` that are not ``given``, as they were in ``results``.
 
-    Those are the synchronous runs with synthetic images, of ``backend`` if there are any, that are as ``given``; of several
-    kinds the one that was measured on most sizes. Empty where no run has the model that was given.
+    The runs that count are synchronous, with synthetic images, of ``backend`` if there are any, and as ``given``; of
+    several kinds the one that was measured on most sizes. Empty where no run has the model that was given.
     """
     runs = _usual(results)
     for name, value in {"backend": backend, **{name: given.get(name) for name in DESCRIBED}}.items():
@@ -150,9 +150,9 @@ def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any
 
 
 def alone(results: Sequence[Result], workload: Workload) -> Alone:
-    """What one worker in ``results`` trains with the model and the batch of ``workload``. Raises InvalidInput."""
-    wanted = (1, workload.model, workload.batch_size)
-    alike = [run for run in _usual(results) if (run.workers, run.model, run.batch_size) == wanted]
+    """The one worker in ``results`` with the model and the batch of ``workload``. Raises InvalidInput."""
+    work = (1, workload.model, workload.batch_size)
+    alike = [run for run in _usual(results) if (run.workers, run.model, run.batch_size) == work]
     if not alike:
         raise InvalidInput(
             f"--single: no run of {workload.model} with {workload.batch_size} images on one worker is there"
@@ -170,7 +170,7 @@ def _dilated(dilations: Sequence[float], device: str) -> str:
 
 
 def _usual(results: Sequence[Result]) -> list[Result]:
-    """The runs with a number that trained synchronously, in 32 bits, with synthetic images: those that the law is about."""
+    """The runs with a number that trained synchronously, in 32 bits, with synthetic images: the law is about them."""
     return [run for run in with_number(results) if not run.training and run.data in ("synthetic", "")]
 
 
@@ -179,22 +179,22 @@ def asked(
     given: Mapping[str, Any],
     load_results: Callable[[Sequence[str]], Sequence[Result]],
 ) -> tuple[Workload, Basis]:
-    """What is to be predicted, and from what: as it was measured where nobody has ``given`` a field of its spec.
+    """The workload to predict, and its basis: as it was measured where a field of its spec is not ``given``.
 
     ``spec`` makes the spec with fields that are added. ``given`` are the options by name, in bytes/s, and ``load_results``
     reads those of its ``sources``. Raises InvalidInput.
     """
-    backend = spec({}).backend  # what is wrong is said before many records are read
+    backend = spec({}).backend  # a wrong option is refused before many records are read
     site, sources = given.get("site"), given.get("sources")
     if site and sources:
         raise InvalidInput("--site: instead of --from; for both give --from reference, too")
     start = StartingPoint.of(given)
     results = load_results(sources) if sources else of_site(site) if site else None
-    of_one = start.single if isinstance(start.single, Sequence) else None
-    described_by = results if of_one is None else of_one
+    single_runs = start.single if isinstance(start.single, Sequence) else None
+    described_by = results if single_runs is None else single_runs
     taken = {} if described_by is None else as_measured(described_by, backend, given)
     workload = described(spec(taken))
-    if of_one is None and "device" in taken:
+    if single_runs is None and "device" in taken:
         start = replace(start, device=taken["device"])
     basis = chosen(workload, start, results)
     if taken:
@@ -204,9 +204,9 @@ def asked(
 
 
 def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] | None) -> Basis:
-    """From ``results`` and what ``start`` says beside them, or from ``start`` alone.
+    """The basis from ``results`` and ``start``, or from ``start`` alone.
 
-    Raises InvalidInput where that is too little, or says the same twice.
+    Raises InvalidInput where that is too little, or gives the same twice.
     """
     single = start.one_worker(workload)
     devices = backends.backend(workload.backend).devices
@@ -233,7 +233,7 @@ def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] |
 
 
 def _from_little(workload: Workload, start: StartingPoint, network: Network | Sequence[Result], single: Alone) -> Basis:
-    """From a single worker's throughput and the network's; all else, and the intervals, are what is known beforehand."""
+    """The basis from a single worker's throughput and the network's; all else, and the intervals, come from priors."""
     transport = start.transport or backends.backend(workload.backend).transports[0]
     forward_share = start.forward_share or parameters.forward_share(start.device.replace("auto", "cuda"))
     possible = structures(workload.has_servers, transport, workload.has_servers and workload.law(1).order_is_known)
@@ -277,20 +277,20 @@ def _from_little(workload: Workload, start: StartingPoint, network: Network | Se
 
 
 def _link(nominal: float | None, known: float, how: str) -> tuple[float, str]:
-    """The rate of a link for two lines (bytes/s), and where it is from: its nominal one, else what is ``known``."""
+    """The rate of a link for two lines (bytes/s), and its origin: the nominal one, else the ``known`` one."""
     rate = nominal or known
     which = "the nominal rate without headers" if nominal else f"the rate that {how}, as no nominal rate is known"
     return rate, f"two lines: a link carries {rate / 1e9:.4g} GB/s, {which}"
 
 
 def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, strict: bool = False) -> Basis:
-    """What ``results`` say about ``workload``.
+    """The basis of predictions of ``workload`` from ``results``.
 
     Of several groups with the right mechanism (and the transport of ``start``) the one with most sizes is taken, of the
     backend if it was measured on several nodes. A single worker's step comes from it, too, else from another group; of
     another batch it is scaled. ``start`` may have one instead of it, and a forward share instead of the usual one.
     The single worker's step is one on the device of ``start``; what was fitted to others still tells of the network.
-    ``strict`` wants a single worker measured. Raises InvalidInput where something is not known.
+    ``strict`` requires a measured single worker. Raises InvalidInput where something is not known.
     """
     single = start.one_worker(workload)
     every, _ = groups(results, forward_share=start.forward_share)
@@ -301,7 +301,7 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
         raise InvalidInput(_NO_SINGLE.format(model=workload.model, device=""))
     fit = fitting.fit(chosen)
     others = [group for group in every if group.key.system == chosen.key.system and group is not chosen]
-    toolkit = chosen.key.software.partition(" ")[0]  # what trains a worker, in any version, before another toolkit
+    toolkit = chosen.key.software.partition(" ")[0]  # any version of it comes before another toolkit
     ours = [chosen, *sorted(others, key=lambda group: group.key.software.partition(" ")[0] != toolkit)]
     if single is not None:
         single_s = single_draws = workload.batch_size / single.img_per_s
@@ -333,22 +333,22 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
 def _completed(group: ObservationGroup, workload: Workload, single: Alone) -> ObservationGroup:
     """``group`` with the step of the ``single`` worker where nobody measured that of ``workload``.
 
-    It also tells what other models take, by multiply-adds, if nobody's figure does.
+    Its throughput is also assumed of other models, by multiply-adds, if nobody has a figure of them.
     """
+    work = single.img_per_s * profile(workload.model).multiply_adds
 
-    def of(run: Observation) -> Observation:
+    def completed(run: Observation) -> Observation:
         if run.single_s is None and _alike(run, workload):
             return replace(run, single_s=run.workload.batch_size / single.img_per_s)
         if run.assumed and not run.assumed.origin:
-            work, its = (profile(model).multiply_adds for model in (workload.model, run.workload.model))
-            return replace(run, assumed=Assumed(single.img_per_s * work / its))
+            return replace(run, assumed=Assumed(work / profile(run.workload.model).multiply_adds))
         return run
 
-    return replace(group, observations=tuple(map(of, group.observations)))
+    return replace(group, observations=tuple(map(completed, group.observations)))
 
 
 def _most_telling(every: Sequence[ObservationGroup], workload: Workload, transport: str | None) -> ObservationGroup:
-    """The group that says most about the network of ``workload``. Raises InvalidInput for none, or several systems."""
+    """The group that tells most of the network of ``workload``. Raises InvalidInput for none, or several systems."""
     mechanism = "servers" if workload.has_servers else "allreduce"
     suitable = [
         group
@@ -364,7 +364,7 @@ def _most_telling(every: Sequence[ObservationGroup], workload: Workload, transpo
         )
     if len(systems := sorted({group.key.system for group in suitable})) > 1:
         raise InvalidInput(f"results of {len(systems)} systems to start from ({', '.join(systems)}); give those of one")
-    # The backend's own runs say more than another's with the same mechanism.
+    # Runs of the same backend tell more than another's with the same mechanism.
     return max(
         suitable,
         key=lambda group: (
@@ -381,10 +381,10 @@ def _alike(run: Observation, workload: Workload, batch: int | None = None) -> bo
 
 
 def _one_worker(every: Sequence[ObservationGroup], workload: Workload, device: str) -> tuple[float, Any, str]:
-    """A single worker's step (s), draws of it, and where it is from: the first of the groups that says it.
+    """A single worker's step (s), draws of it, and its origin: from the first of the groups that has one.
 
-    Workers that do what those on several nodes do come first: on one machine a node alone has more threads. Efficiencies
-    come last, if somebody's figure of one worker stands beside them.
+    Workers with the work of those on several nodes come first: on one machine a node alone has more threads. Efficiencies
+    come last, if there is a figure of one worker beside them.
     """
     for relative, batch in product((False, True), (workload.batch_size, None)):
         for group in every:

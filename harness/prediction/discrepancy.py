@@ -1,9 +1,9 @@
-"""What a law leaves out: unknown, alike at sizes that are near one another, and larger the further they are apart.
+"""The part of a step that a law leaves out: unknown, alike at near sizes, and larger the further sizes are apart.
 
 The logarithm of measured over predicted steps is taken to wander with the logarithm of the workers, from 0 at a single
 one: its variance grows by ``scale``² with every doubling (Brownian motion; a discrepancy as in Kennedy and O'Hagan 2001).
-So what is missing at the measured sizes is continued to others, and one is the less sure of it the further away they are.
-What is missing in one way of training (``Workload.way``) is missing in another by half.
+So the part that is missing at the measured sizes is continued to others, and is less sure the further away they are. The
+part that is missing in one way of training (``Workload.way``) is missing in another by half.
 """
 
 from collections.abc import Hashable, Sequence
@@ -25,23 +25,23 @@ def scale_at(score: Floats) -> Floats:
 
 
 class Discrepancy:
-    """Of measurements at ``workers`` in ``ways``, whose logarithms have the standard errors ``errors``: all are [runs]."""
+    """The law's discrepancy at ``workers`` in ``ways``; ``errors`` are the standard errors of their logarithms: [runs]."""
 
     def __init__(self, workers: Sequence[int], ways: Sequence[Hashable], errors: Sequence[float]) -> None:
         self.ways = list(ways)
         self.sizes = np.log2(np.asarray(workers, float))
         self.errors = np.asarray(errors, float)
-        alike = np.array([[one == other for other in self.ways] for one in self.ways], bool).reshape([len(ways)] * 2)
+        alike = np.array([[way == other for other in self.ways] for way in self.ways], bool).reshape([len(ways)] * 2)
         covariance = np.minimum(self.sizes[:, None], self.sizes) * np.where(alike, 1.0, SHARED)
         values, self.vectors = np.linalg.eigh(covariance / self.errors[:, None] / self.errors)
         self.values = np.maximum(values, 0.0)
 
     def _white(self, residuals: Floats) -> Floats:
-        """Independent of each other, with variances 1 + scale² × ``values``."""
+        """The residuals as independent numbers, with variances 1 + scale² × ``values``."""
         return np.asarray(residuals / self.errors @ self.vectors)
 
     def log_likelihood(self, residuals: Floats, scale: Floats) -> Floats:
-        """Of residuals [draws, runs], without a constant: [draws]."""
+        """The log likelihood of residuals [draws, runs], without a constant: [draws]."""
         variances = 1 + scale[:, None] ** 2 * self.values
         return np.asarray(-0.5 * (self._white(residuals) ** 2 / variances + np.log(variances)).sum(axis=-1))
 
@@ -50,7 +50,7 @@ class Discrepancy:
     ) -> Floats:
         """Draws [draws] of the logarithm of measured over predicted steps at another size, perhaps in another way.
 
-        Given are those that were seen, residuals [draws, runs], and scales [draws].
+        ``residuals`` [draws, runs] are those that were seen; ``scale`` is [draws].
         """
         size = float(np.log2(workers))
         alike = np.array([way == other for other in self.ways], bool)

@@ -1,4 +1,4 @@
-"""Why a step takes as long as it does: what binds it, with its bytes, and what would help."""
+"""Explanations of a step's time: the cause that binds it, with its bytes, and alternatives that would help."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ BEST, PARTITIONING = "the best number of parameter servers", "partitioning tenso
 
 @dataclass(frozen=True)
 class Explanation:
-    """One size, what binds it, and what other ways to do the same would give, by what they are called."""
+    """One size, the cause that binds it, and the predictions of alternatives, by their names."""
 
     workload: Workload
     basis: Basis
@@ -34,9 +34,9 @@ class Explanation:
 
     @property
     def binding(self) -> Bound | None:
-        """What the longest pass waits for; None if compute hides the network."""
-        waits = [one for one in self.prediction.bounds if one.server != COMPUTE]
-        return max(waits, key=lambda one: one.seconds) if waits else None
+        """The cause that the longest pass waits for; None if compute hides the network."""
+        waits = [bound for bound in self.prediction.bounds if bound.server != COMPUTE]
+        return max(waits, key=attrgetter("seconds"), default=None)
 
     @property
     def held_bytes(self) -> float:
@@ -49,8 +49,8 @@ class Explanation:
 class Measured:
     """A measured step beside the interval that was predicted of it (s), None where nothing is known of the spread.
 
-    ``beyond`` is by which share it is longer than the interval's end, or (below 0) shorter than its beginning; 0: inside.
-    Also who was late, and in ``counted`` what the fullest server sent.
+    ``beyond`` is the share by which it is longer than the interval's end, or (below 0) shorter than its beginning; 0:
+    inside. ``late`` are the ranks that were late, ``counted`` has the bytes of the fullest server.
     """
 
     measured_step_s: float
@@ -62,7 +62,7 @@ class Measured:
 
 
 def explain(workload: Workload, basis: Basis, nodes: int, ps: int | None = None) -> Explanation:
-    """What binds a step on ``nodes`` nodes with ``ps`` servers, by default the best number, and what would help."""
+    """Explain a step on ``nodes`` nodes with ``ps`` servers, by default the best number."""
     fastest = best(workload, basis, [nodes])[0]
     prediction = fastest if ps is None else at(workload, basis, nodes, ps)
     alternatives = {}
@@ -76,7 +76,7 @@ def explain(workload: Workload, basis: Basis, nodes: int, ps: int | None = None)
 def explain_record(
     path: Path, sources: Sequence[str], start: StartingPoint, load: Callable[[Sequence[str]], Sequence[Result]]
 ) -> tuple[Explanation, Measured]:
-    """Of the run in the record at ``path``: the explanation, and what was measured beside it.
+    """Explain the run in the record at ``path``, and set the measurement beside the explanation.
 
     Unless ``start`` has a network, ``sources`` are results beside the record, by default those of its folder, which
     ``load`` reads. Raises InvalidInput for a run without a number, and where the one worker was on another device.
@@ -126,7 +126,7 @@ def _beside(predicted: Prediction, run: Result, record: Record) -> Measured:
 
 
 def sentences(explanation: Explanation) -> list[str]:
-    """The explanation for people: what binds, then what would help."""
+    """The explanation for people: the cause that binds, then the alternatives that would help."""
     now = explanation.prediction.img_per_s
     texts = [_binding(explanation)]
     for name, other in explanation.alternatives.items():
@@ -138,44 +138,45 @@ def sentences(explanation: Explanation) -> list[str]:
     return texts
 
 
-def _binding(one: Explanation) -> str:
-    bound, prediction, p = one.binding, one.prediction, one.basis.parameters
+def _binding(explanation: Explanation) -> str:
+    bound, prediction, basis = explanation.binding, explanation.prediction, explanation.basis
+    workload, p, held_bytes = explanation.workload, basis.parameters, explanation.held_bytes
     if prediction.read_by:
-        return f"reading bounds the step, which waits for images: {by_reading(one.basis, prediction)}"
+        return f"reading bounds the step, which waits for images: {by_reading(basis, prediction)}"
     step, through = f"of the {seconds(prediction.law_s)} step", float(p.throughput)
     if bound is None:
-        rest = prediction.law_s - one.basis.single_s
+        rest = prediction.law_s - basis.single_s
         more = f"; {seconds(rest)} are overhead" if rest > 0.02 * prediction.law_s else ""
         hidden = "what the network does is hidden behind it"
-        return f"compute bounds the step: {seconds(one.basis.single_s)} {step}; {hidden}{more}"
+        return f"compute bounds the step: {seconds(basis.single_s)} {step}; {hidden}{more}"
     forward = bound.phase == "forward"
-    factors = one.workload.law(prediction.ps).factors(prediction.nodes, p, one.workload.devices_per_node)
-    served, own = map(float, factors)
-    exchange = one.workload.servers(prediction.ps)
+    factors = workload.law(prediction.ps).factors(prediction.nodes, p, workload.devices_per_node)
+    served, at_worker = map(float, factors)
+    exchange = workload.servers(prediction.ps)
     if exchange is None or bound.server == WORKER:  # the bytes are all of a pass, of which compute hides a part
-        bytes_ = float(profile(one.workload.model, one.workload.image_size).bytes.sum()) * (own if exchange else served)
-        compute = one.basis.single_s * (float(p.forward_share) if forward else 1 - float(p.forward_share))
-        what = f"gradients go {p.summed}: each node sends and receives"
+        bytes_ = float(profile(workload.model, workload.image_size).bytes.sum()) * (at_worker if exchange else served)
+        compute = basis.single_s * (float(p.forward_share) if forward else 1 - float(p.forward_share))
+        cause = f"gradients go {p.summed}: each node sends and receives"
         if exchange:
-            what = f"a worker node's own endpoint binds: it {'receives' if forward else 'sends'}"
+            cause = f"a worker node's own endpoint binds: it {'receives' if forward else 'sends'}"
         return (
-            f"{what} {size(bytes_)} per step through {size(through)}/s = {seconds(bytes_ / through)}; "
+            f"{cause} {size(bytes_)} per step through {size(through)}/s = {seconds(bytes_ / through)}; "
             f"of that {bound.phase} does not hide {seconds(bound.seconds - compute)} {step}"
         )
     remote = (prediction.nodes - exchange.shared_nodes) * exchange.workers_per_node
-    both = exchange.pulls == "before_forward" and all(each.server >= 0 for each in prediction.bounds)
-    also = "" if one.held_bytes < 1.01 * bound.tensor_bytes else f" and others, {size(one.held_bytes)} in all"
+    both = exchange.pulls == "before_forward" and all(passing.server >= 0 for passing in prediction.bounds)
+    also = "" if held_bytes < 1.01 * bound.tensor_bytes else f" and others, {size(held_bytes)} in all"
     verb = "pull and push" if both else "pull" if forward else "push"
     each_way = " each way" if both or exchange.pulls == "after_push" else ""
     # More than the workers, where many-to-many traffic takes longer than its bytes.
     crowded = served / remote
     many = "" if crowded < 1.01 else f" × {crowded:.2f} because every node sends to every other"
-    spent = sum(each.seconds for each in prediction.bounds if each.server >= 0)
+    spent = sum(passing.seconds for passing in prediction.bounds if passing.server >= 0)
     twice = f", {seconds(spent)} for both," if both else ""
     return (
         f"{bound.name} holds {bound.tensor} ({size(bound.tensor_bytes)}){also}: {plural(remote, 'worker')} "
-        f"{verb} {size(remote * one.held_bytes)}{each_way} per step through {size(through)}/s{many} = "
-        f"{seconds(served * one.held_bytes / through)}{twice} {step}"
+        f"{verb} {size(remote * held_bytes)}{each_way} per step through {size(through)}/s{many} = "
+        f"{seconds(served * held_bytes / through)}{twice} {step}"
     )
 
 

@@ -1,7 +1,7 @@
-"""Fitting the law: which parameters explain the measurements, how sure one can be of them, and whether the law holds.
+"""Fitting the law: the parameters that explain the measurements, their uncertainty, and whether the law holds.
 
-Logarithms of steps are compared. Each has the error of its measurement, and what the law leaves out (``discrepancy``); the
-parameters have what is known of them beforehand (``parameters``). Predictions and intervals come from the posterior
+Logarithms of steps are compared. Each has the error of its measurement, and a part that the law leaves out
+(``discrepancy``); the parameters have priors (``parameters``). Predictions and intervals come from the posterior
 distribution (``sampling``). The single most probable parameters (``Fit.best``), which explanations use, and χ², which says
 whether the law can be right, come from least squares with measurement errors alone, from many starts.
 """
@@ -27,7 +27,7 @@ LEVEL = 0.9  # of the intervals of parameters and predictions
 # A parameter is not identified if its interval is wider than this factor, or not much narrower than it was beforehand; a
 # share is if its interval is narrower than this.
 WIDE, UNTOLD, NARROW = 2.5, 0.8, 0.5
-# When measurements contradict the law: p-values below these, of the residuals and of the residuals together with the
+# Measurements contradict the law at p-values below these, of the residuals and of the residuals together with the
 # parameters, and how much better a law without overlap has to fit, in the logarithm of the likelihood. Chosen by
 # simulation: together they raise one false alarm in ten tables (benchmarks/law_coverage.py).
 UNLIKELY, UNUSUAL, BETTER = 0.05, 0.2, 0.1
@@ -47,11 +47,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Misfit:
-    """How far the measurements are from the law: χ² of the most probable parameters, with measurement errors alone.
+    """The distance of the measurements from the law: χ² of the most probable parameters, with measurement errors alone.
 
     ``freedom`` counts the runs without the numbers that they determine; None for ``p_value`` if hardly any are left.
-    ``usual`` is the p-value of residuals and parameters together, given what is known of both beforehand (Box 1980): low if
-    the law fits with parameters only that nobody would expect. ``unhidden`` is by how much a law in which compute hides
+    ``usual`` is the p-value of residuals and parameters together, given the priors of both (Box 1980): low if the law fits
+    with parameters only that nobody would expect. ``unhidden`` is by how much a law in which compute hides
     nothing fits better, in the logarithm of the likelihood.
     """
 
@@ -63,7 +63,7 @@ class Misfit:
 
     @property
     def contradiction(self) -> str:
-        """What contradicts the law, in a sentence; "" if nothing does."""
+        """The reasons why the law is contradicted, in a sentence; "" if nothing contradicts it."""
         if self.p_value is None:  # as many numbers as runs: nothing is left that could contradict
             return ""
         reasons = []
@@ -87,9 +87,9 @@ class Misfit:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Draws from what is known: parameters whose values are arrays [draws], and what the law leaves out.
+    """Draws of the parameters, whose values are arrays [draws], and of the discrepancy.
 
-    That are its ``residuals`` [draws, runs] at sizes that were measured, and the ``scale`` [draws] of it at others.
+    ``residuals`` [draws, runs] are the discrepancy at sizes that were measured, ``scale`` [draws] is its scale at others.
     ``error`` is the relative standard error of a measurement that is predicted.
     """
 
@@ -102,7 +102,7 @@ class Draws:
     def steps(self, law: Law, nodes: int, workers: int, single_s: Any, way: Hashable, seed: int = SEED) -> Floats:
         """Draws [draws] of the mean step that would be measured, in the unit of ``single_s``.
 
-        What the law leaves out, and the error of the measurement, are drawn anew with another ``seed``.
+        The discrepancy and the error of the measurement are drawn anew with another ``seed``.
         """
         random = np.random.default_rng(seed)
         steps = law.seconds(nodes, workers, single_s, self.parameters)
@@ -120,7 +120,7 @@ def middle(draws: Floats) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a group's measurements say. ``chances`` are the probabilities of the structures that were possible.
+    """The fit to a group's measurements. ``chances`` are the probabilities of the structures that were possible.
 
     ``single_draws`` are draws of steps of one worker (s) that had to be fitted too, by their work.
     """
@@ -134,7 +134,7 @@ class Fit:
 
     @property
     def effective(self) -> float:
-        """How many independent draws from the posterior distribution it rests on."""
+        """The number of independent draws from the posterior distribution that it rests on."""
         return 1 / sum(c**2 / p.effective for c, p in zip(self.chances, self.populations, strict=True))
 
     @cached_property
@@ -190,7 +190,7 @@ class Fit:
 
     @property
     def fitted(self) -> float:
-        """How many numbers the runs determined: their count without the degrees of freedom left."""
+        """The count of numbers that the runs determined: that of the runs without the degrees of freedom left."""
         return len(self._likeliest[0].observations) - self.misfit.freedom
 
     def single_s(self, observation: Observation) -> float:
@@ -198,38 +198,40 @@ class Fit:
 
     def step_s(self, observation: Observation, law: Law | None = None) -> float:
         """The step by the law alone with the most probable parameters, in the unit of the observation."""
-        o = observation
-        seconds = (law or o.law).seconds(o.nodes, o.workers, self.single_s(o), self.parameters)
-        return float(seconds / unit_of(o, self.singles))
+        run = observation
+        seconds = (law or run.law).seconds(run.nodes, run.workers, self.single_s(run), self.parameters)
+        return float(seconds / unit_of(run, self.singles))
 
     def forecast(self, observation: Observation) -> tuple[float, float, float]:
         """The predicted step, as a median and the ends of its interval, in the unit of the observation."""
-        o, single_s = observation, single_step(observation, self.single_draws)
-        steps = self.draws.steps(o.law, o.nodes, o.workers, single_s, o.workload.way(o.law))
-        return middle(steps / unit_of(o, self.single_draws))
+        run, single_s = observation, single_step(observation, self.single_draws)
+        steps = self.draws.steps(run.law, run.nodes, run.workers, single_s, run.workload.way(run.law))
+        return middle(steps / unit_of(run, self.single_draws))
 
     @cached_property
     def searches(self) -> tuple[tuple[Observation, float], ...]:
-        """The observations that won a search, with how many times longer a step of what lost is by the law alone."""
+        """The observations that won a search, each with the ratio, by the law alone, of the loser's step to its own."""
         return tuple(
-            (one, self.step_s(one, law) / self.step_s(one))
-            for one in informative(self.group.observations)
-            for law in one.beaten
+            (run, self.step_s(run, law) / self.step_s(run))
+            for run in informative(self.group.observations)
+            for law in run.beaten
         )
 
     @cached_property
     def errors(self) -> tuple[float, ...]:
         """The law's throughput over the measured one, minus 1, of all observations that are not baselines by themselves."""
-        return tuple(one.step_s / self.step_s(one) - 1 for one in informative(self.group.observations))
+        return tuple(run.step_s / self.step_s(run) - 1 for run in informative(self.group.observations))
 
     def two_lines(self, runs: Sequence[Observation]) -> float:
         """The mean error of two lines on ``runs``: at the link's nominal rate, or the fitted one where none is known."""
         p, share = self.parameters, self.problems[0].share.typical
         nominal = known.nominal_rate(self.group.key.system, self.group.link_gb_s)
         rate = float(p.throughput) if nominal is None else nominal
-        steps_s = (one.law.two_lines_s(one.nodes, self.single_s(one), share, rate) for one in runs)
-        measured_s = (float(one.step_s * unit_of(one, self.singles)) for one in runs)
-        return mean_error([one_s / step_s - 1 for one_s, step_s in zip(measured_s, steps_s, strict=True)])
+        errors = []
+        for run in runs:
+            measured_s = float(run.step_s * unit_of(run, self.singles))
+            errors.append(measured_s / run.law.two_lines_s(run.nodes, self.single_s(run), share, rate) - 1)
+        return mean_error(errors)
 
 
 def mean_error(errors: Sequence[float]) -> float:
@@ -243,17 +245,17 @@ def fit(
     observations: tuple[Observation, ...] | None = None,
     possible: tuple[Structure, ...] | None = None,
 ) -> Fit:
-    """What ``observations``, by default all of the group's, say of its parameters.
+    """Fit the parameters of ``group`` to ``observations``, by default all of its own.
 
     Where the law leaves something open every possibility (``structures``) is fitted, and counts by its evidence.
     """
     chosen = group.observations if observations is None else observations
     if possible is None:
-        ordered = group.selected_on or all(one.law.order_is_known for one in chosen)
+        ordered = group.selected_on or all(run.law.order_is_known for run in chosen)
         possible = structures(group.key.mechanism == "servers", group.key.transport, ordered)
-    problems = tuple(FitProblem(group, chosen, one) for one in possible)
-    populations = tuple(sample(one.log_likelihood, one.dimensions) for one in problems)
-    evidence = np.array([one.log_evidence for one in populations])
+    problems = tuple(FitProblem(group, chosen, structure) for structure in possible)
+    populations = tuple(sample(problem.log_likelihood, problem.dimensions) for problem in problems)
+    evidence = np.array([population.log_evidence for population in populations])
     chances = np.exp(evidence - evidence.max())
     chances /= chances.sum()
     random = np.random.default_rng(SEED)
@@ -263,7 +265,7 @@ def fit(
     first = problems[0]
     scores = np.concatenate(drawn)
     # Values of one structure may be numbers: they are repeated, to be joined with those of others.
-    every = [problem.parameters(each) for problem, each in zip(problems, drawn, strict=True)]
+    every = [problem.parameters(scores) for problem, scores in zip(problems, drawn, strict=True)]
     values: dict[str, Any] = {
         name: np.concatenate([np.broadcast_to(getattr(p, name), (n,)) for p, n in zip(every, counts, strict=True)])
         for name in Parameters.__dataclass_fields__
@@ -271,7 +273,7 @@ def fit(
     draws = Draws(
         Parameters(**values | {"switch_nodes": every[0].switch_nodes}),
         first.discrepancy,
-        np.concatenate([problem.residuals(each) for problem, each in zip(problems, drawn, strict=True)]),
+        np.concatenate([problem.residuals(scores) for problem, scores in zip(problems, drawn, strict=True)]),
         scale_at(scores[:, first.scale]),
         float(np.median(first.discrepancy.errors)) if first.observations else LEAST_ERROR,
     )
@@ -279,7 +281,7 @@ def fit(
 
 
 def beforehand(quantities: Sequence[Quantity], share: float, possible: Sequence[Structure]) -> Draws:
-    """Draws of what is known beforehand. The first of two structures is three times as possible as the other."""
+    """Draw from the priors. The first of two structures is three times as possible as the other."""
     random = np.random.default_rng(SEED)
     values: dict[str, Any] = {q.name: q.prior.at(random.standard_normal(DRAWN)) for q in quantities}
     values["forward_share"] = Share(share, known.FORWARD_SHARE_DEVIATION).at(random.standard_normal(DRAWN))
@@ -291,9 +293,8 @@ def beforehand(quantities: Sequence[Quantity], share: float, possible: Sequence[
 
 def left_one_out(fitted: Fit) -> tuple[float, ...]:
     """Errors of the informative observations, each predicted from all others: fitted anew, from the beginning."""
-    group = fitted.group
     errors = []
-    for one in informative(group.observations):
-        others = fit(group, tuple(other for other in group.observations if other is not one))
-        errors.append(one.step_s / others.forecast(one)[0] - 1)
+    for run in informative(fitted.group.observations):
+        others = fit(fitted.group, tuple(other for other in fitted.group.observations if other is not run))
+        errors.append(run.step_s / others.forecast(run)[0] - 1)
     return tuple(errors)

@@ -1,4 +1,4 @@
-"""Predictions: throughput at any size and number of parameter servers, with an interval and with what bounds the step."""
+"""Predictions: throughput at any size and number of parameter servers, with an interval and the bounds of the step."""
 
 import math
 import re
@@ -27,15 +27,16 @@ FAR = 4  # times what was measured: beyond that a prediction extrapolates
 
 @dataclass(frozen=True)
 class Reader:
-    """How fast images are read, decoded, and ready for a device, in img/s of its time: by each node, and by all of them
-    together, where they share a file system. Infinite: as fast as anybody asks.
+    """The rates at which images are read, decoded, and ready for a device, in img/s of its time.
+
+    ``node`` is that of each node, ``shared`` that of all together, where they share a file system. Infinite: no limit.
     """
 
     node: float = math.inf
     shared: float = math.inf
 
     def seconds(self, images: float, nodes: Number) -> Floats:
-        """How long (s) it takes until each of ``nodes`` has read so many images. [nodes]"""
+        """The time (s) until each of ``nodes`` has read so many images. [nodes]"""
         return np.maximum(images / self.node, images * np.asarray(nodes) / self.shared)
 
     def binding(self, nodes: int) -> ReadBy:
@@ -62,14 +63,12 @@ def reader(written: object) -> Reader:
 
 @dataclass(frozen=True)
 class Basis:
-    """What predictions start from: the most probable parameters and a single worker's step, and draws of both that say how
-    sure they are.
+    """The start of predictions: the most probable parameters and a single worker's step, and draws of both.
 
     ``single_draws`` is an array [draws], or one number where it is known. Without ``draws`` predictions are those of the
-    law alone, and have no intervals. ``made_from`` says where all of it comes from, line by line, ``warning`` that those
+    law alone, and have no intervals. ``made_from`` has the origin of all of it, line by line; a ``warning`` says that those
     measurements contradict the law. ``rate`` is the link's (bytes/s) by two lines, None for the throughput. The ``reader``
-    is that of real images. The most ``nodes`` and all ``batches`` (per device) are those that were measured, where that is
-    known.
+    is that of real images. The most ``nodes`` and all ``batches`` (per device) are those that were measured, if known.
     """
 
     parameters: Parameters
@@ -85,7 +84,7 @@ class Basis:
 
 
 def described(spec: RunSpec) -> Workload:
-    """What a run of ``spec`` would be, at any size. Raises InvalidInput for one of which the law says nothing."""
+    """The workload of a run of ``spec``, at any size. Raises InvalidInput for one that the law is not about."""
     backend = backends.backend(spec.backend)
     if backend.exchange is None:
         raise InvalidInput(f"--backend {backend.name}: does not say what it exchanges, so nothing can be predicted")
@@ -99,13 +98,14 @@ def described(spec: RunSpec) -> Workload:
         raise InvalidInput(f"--device {spec.device}: {backend.name} supports {', '.join(backend.devices)}")
     if spec.transport not in (None, *backend.transports, *backend.cuda_transports):
         raise InvalidInput(f"--transport {spec.transport}: {backend.name} has {', '.join(backend.transports)}")
-    own = tuple((name, value) for name, value in sorted(options.items()) if name != "ps")
-    return Workload(backend.name, spec.model, spec.batch_size, spec.image_size, spec.devices_per_node, own)
+    options.pop("ps", None)
+    tuned = tuple(sorted(options.items()))
+    return Workload(backend.name, spec.model, spec.batch_size, spec.image_size, spec.devices_per_node, tuned)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a pass waits for: its compute, a server, or the workers' own endpoints (``law.COMPUTE``, ``law.WORKER``).
+    """The cause that a pass waits for: its compute, a server, or the workers' endpoints (``law.COMPUTE``, ``law.WORKER``).
 
     ``name`` is ``compute``, ``network`` or that of the server (``ServerExchange.name``). ``bytes`` go through that endpoint
     during the pass, in ``seconds``; ``tensor`` is the largest piece among them.
@@ -122,14 +122,13 @@ class Bound:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One size: the median of what would be measured. ``low`` and ``high`` (img/s) are the ends of the interval, NaN where
-    nothing is known of the spread.
+    """The median of a measurement of one size. ``low`` and ``high`` (img/s) are the ends of the interval, NaN if unknown.
 
     ``efficiency`` is relative to a single worker. ``law_s`` is the step by the law alone, with the most probable
     parameters, and ``bounds`` are its passes: forward, where parameters are pulled before it, and backward.
     ``two_lines_s`` is the step by the law that a prediction has to beat (``Law.two_lines_s``). A step waits for images for
-    ``read_wait_s``, and ``read_by`` is the rate that makes it wait, a node's or that of all. ``extrapolates`` says of
-    what is far beyond the measurements how far; "" if nothing is.
+    ``read_wait_s``, and ``read_by`` is the rate that makes it wait, a node's or that of all. ``extrapolates`` names the
+    sizes that are far beyond the measurements; "" if none is.
     """
 
     nodes: int
@@ -149,9 +148,7 @@ class Prediction:
 
 
 def check_sizes(workload: Workload, nodes: Sequence[int], ps: int | None = None) -> None:
-    """Raise InvalidInput unless a run can be of these sizes, and ``ps`` servers have a place on the largest of them, and
-    something to hold.
-    """
+    """Raise InvalidInput unless these sizes are possible, and ``ps`` servers have a place on the largest, and pieces."""
     if min(nodes) < 1:
         raise InvalidInput(f"--nodes {min(nodes)}: must be 1 or more")
     largest = max(nodes)
@@ -168,7 +165,7 @@ def check_sizes(workload: Workload, nodes: Sequence[int], ps: int | None = None)
 
 
 def without_place(workload: Workload, nodes: Sequence[int], counts: Sequence[int] | None) -> list[str]:
-    """Which of ``counts`` servers have no place on some of so many ``nodes``, or nothing to hold: a line for each size."""
+    """The ``counts`` of servers that have no place on some of so many ``nodes``, or no pieces: a line for each size."""
     reasons = []
     for size in nodes if counts else ():
         most = workload.most_servers(size)
@@ -184,7 +181,7 @@ def predictions(
 ) -> list[Prediction]:
     """Each size with each of ``counts`` servers that have a place on it; by default with the best number of them.
 
-    ``without_place`` says which there are not. Raises InvalidInput for what ``check_sizes`` refuses.
+    ``without_place`` names the others. Raises InvalidInput where ``check_sizes`` does.
     """
     check_sizes(workload, nodes, min(counts) if counts else None)
     if not counts:
@@ -198,9 +195,9 @@ def steps(workload: Workload, basis: Basis, nodes: Sequence[int], ps: int) -> Fl
     seconds = workload.law(ps).seconds(sizes, sizes * workload.devices_per_node, basis.single_s, basis.parameters)
     seconds = np.maximum(seconds, basis.reader.seconds(workload.batch_size * workload.devices_per_node, sizes))
     exchange = workload.servers(ps)
-    if exchange is None or not exchange.shared_nodes:
-        return seconds
-    return np.where(sizes * exchange.ps_per_node >= ps, seconds, math.inf)
+    if exchange and exchange.shared_nodes:
+        return np.where(sizes * exchange.ps_per_node >= ps, seconds, math.inf)
+    return seconds
 
 
 def sweep(
@@ -233,7 +230,7 @@ def at(workload: Workload, basis: Basis, nodes: int, ps: int) -> Prediction:
     step_s, low, high = middle(drawn) if basis.draws else (law_s, math.nan, math.nan)
     two_lines_s = law.two_lines_s(nodes, basis.single_s, float(p.forward_share), basis.rate or float(p.throughput))
     read_wait_s = max(0.0, read_s - step_s)
-    law_s, step_s, low, high, two_lines_s = (max(each, read_s) for each in (law_s, step_s, low, high, two_lines_s))
+    law_s, step_s, low, high, two_lines_s = (max(time_s, read_s) for time_s in (law_s, step_s, low, high, two_lines_s))
     # Where a single worker's step is drawn, too, what it has in common with the step drops out.
     single = basis.single_draws if isinstance(basis.single_draws, np.ndarray) else None
     return Prediction(
@@ -255,20 +252,20 @@ def at(workload: Workload, basis: Basis, nodes: int, ps: int) -> Prediction:
 
 
 def extrapolates(workload: Workload, basis: Basis, nodes: int) -> str:
-    """What of a prediction is more than ``FAR`` times what was measured, or less than a ``FAR``-th, and from what."""
-    said = []
+    """The sizes of a prediction that are over ``FAR`` times the measured ones, or below a ``FAR``-th, beside these."""
+    beyond = []
     if basis.nodes and nodes > FAR * basis.nodes:
-        said.append(f"from {plural(basis.nodes, 'node')} to {nodes:,}")
+        beyond.append(f"from {plural(basis.nodes, 'node')} to {nodes:,}")
     if basis.batches and not min(basis.batches) / FAR <= workload.batch_size <= max(basis.batches) * FAR:
         nearest = min(basis.batches, key=lambda batch: abs(batch - workload.batch_size))
-        said.append(f"from {plural(nearest, 'image')} per device to {workload.batch_size:,}")
-    return " and ".join(said)
+        beyond.append(f"from {plural(nearest, 'image')} per device to {workload.batch_size:,}")
+    return " and ".join(beyond)
 
 
 def gain(old: tuple[Workload, Basis, int], new: tuple[Workload, Basis, int], nodes: int) -> tuple[float, float, float]:
-    """How many times more img/s ``new`` gives than ``old``, each with its servers: the median, and the interval's ends.
+    """The ratio of the img/s of ``new`` to those of ``old``, each with its servers: the median, and the interval's ends.
 
-    Both start from the same draws of the parameters; what the law leaves out of each is taken to be its own.
+    Both start from the same draws of the parameters; their discrepancies are taken to be independent.
     """
     before, after = (_drawn(workload, basis, nodes, ps, seed) for seed, (workload, basis, ps) in enumerate((old, new)))
     return middle(before / after)
@@ -282,7 +279,7 @@ def _drawn(workload: Workload, basis: Basis, nodes: int, ps: int, seed: int = SE
 
 
 def bounds(workload: Workload, basis: Basis, nodes: int, ps: int) -> Iterator[Bound]:
-    """What each pass of a step waits for."""
+    """The cause that each pass of a step waits for."""
     law, p = workload.law(ps), basis.parameters
     factors, exchange = law.factors(nodes, p, workload.devices_per_node), workload.servers(ps)
     forward_s = float(p.forward_share) * basis.single_s
@@ -304,7 +301,7 @@ def bounds(workload: Workload, basis: Basis, nodes: int, ps: int) -> Iterator[Bo
                 server, last = int(queue.server[line]), int(queue.piece[line])
                 if exchange:
                     pieces = exchange.pieces[: last + 1]
-                    queued = [(one.tensor, one.bytes) for one in pieces if server in (WORKER, one.ps)]
+                    queued = [(piece.tensor, piece.bytes) for piece in pieces if server in (WORKER, piece.ps)]
                 else:  # the buffer that ends with this tensor, and those after it
                     model = profile(workload.model, workload.image_size)
                     until = next(buffer[0] for buffer in law.buffers if buffer[-1] == last) + 1

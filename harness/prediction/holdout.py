@@ -1,4 +1,4 @@
-"""How well a law predicts what it has not seen."""
+"""The errors of a law on measurements that it has not seen."""
 
 import re
 from collections.abc import Callable
@@ -25,20 +25,20 @@ class HeldOut:
 
     @cached_property
     def errors(self) -> tuple[float, ...]:
-        """Of those it has not seen: predicted over measured throughput, minus 1."""
-        return tuple(one.step_s / self.fit.forecast(one)[0] - 1 for one in self.unseen)
+        """The errors on those it has not seen: predicted over measured throughput, minus 1."""
+        return tuple(run.step_s / self.fit.forecast(run)[0] - 1 for run in self.unseen)
 
     @cached_property
     def covered(self) -> int:
-        """How many of those the intervals contain."""
-        intervals = [(self.fit.forecast(one), one.step_s) for one in self.unseen]
-        return sum(low <= step_s <= high for (_, low, high), step_s in intervals)
+        """The number of those that the intervals contain."""
+        forecasts = [(self.fit.forecast(run), run.step_s) for run in self.unseen]
+        return sum(low <= step_s <= high for (_, low, high), step_s in forecasts)
 
 
 def condition(text: str) -> Condition:
-    """Which observations are to be held out: comparisons of ``FIELDS`` with numbers; commas mean "and".
+    """The test of which observations to hold out: comparisons of ``FIELDS`` with numbers; commas mean "and".
 
-    Raises InvalidInput for what is no condition.
+    Raises InvalidInput for a text that is no condition.
     """
     parts = [re.fullmatch(r"\s*(\w+)\s*(>=|<=|==|!=|>|<|=)\s*(\d+)\s*", part) for part in text.split(",")]
     if not all(part and part[1] in FIELDS for part in parts):

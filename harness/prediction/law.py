@@ -1,4 +1,4 @@
-"""The law: how long a synchronous step takes, from what is exchanged and how fast that can be.
+"""The law: the time of a synchronous step, from its exchange and the rate of that.
 
 A node computes forward, then backward, and its network works at the same time. Pieces of the model queue for it in the
 order in which they are needed: parameters in that of the forward pass, gradients in that of the backward pass. Such a phase
@@ -10,7 +10,7 @@ so that a step is the sum of two upper envelopes of lines. Compute is the slope-
 sends and receives grow with the number of workers, and the fullest queue wins. No event simulation is needed, and the
 binding line names the server and the tensor that bound the step. A test simulates the same queues event by event.
 
-Every endpoint is full duplex: what it sends does not slow down what it receives. Two things soften that picture, both
+Every endpoint is full duplex: sending does not slow down receiving. Two things soften that picture, both
 found in measurements (docs/scaling-model.md): many-to-many traffic takes longer than any one endpoint's bytes
 (``Parameters.contention``), and gradients of several tensors share a link, so that the first complete one comes late
 (``Parameters.serial``).
@@ -30,7 +30,7 @@ from harness.core.exchange import AllreduceExchange, Exchange, ServerExchange, b
 from harness.prediction.parameters import Floats, Number, Parameters
 
 Integers = NDArray[np.int64]
-WORKER = -1  # in place of a server's number: what binds is a worker's own endpoint
+WORKER = -1  # in place of a server's number: a worker's own endpoint binds
 COMPUTE = -2  # nothing of the network binds
 FEW = 24  # lines of which it does not pay to leave some out
 
@@ -54,8 +54,8 @@ class ModelProfile:
 def profile(model: str, image_size: int | None = None) -> ModelProfile:
     """The profile of ``model`` for square images of ``image_size`` pixels per side, by default the published size.
 
-    Compute is counted as multiply-adds of convolutions and the classifier. What else takes time (batch norm, pooling) is
-    taken to be spread like them.
+    Compute is counted as multiply-adds of convolutions and the classifier. Other work (batch norm, pooling) is taken to be
+    spread like them.
     """
     specification = models.specification(model)
     work = np.array(specification.multiply_adds(image_size or specification.image_size), float)
@@ -72,7 +72,7 @@ class Queue:
     """Lines ``work × pass + bytes × seconds per byte + messages × seconds per message``, one for each piece.
 
     ``lines`` are their work (a share of the pass), bytes, the bytes that still have to come back at least when all those
-    have been pushed (0 where nothing comes back), and messages: [4, pieces]. ``server`` is who the piece queues at.
+    have been pushed (0 where nothing comes back), and messages: [4, pieces]. ``server`` is where the piece queues.
     """
 
     lines: Floats
@@ -80,7 +80,7 @@ class Queue:
     server: Integers
 
     def longest(self) -> Queue:
-        """The lines that can be the longest: those that no other one beats in every part, and that lie between no others.
+        """The lines that can be the longest: no other one beats them in every part, and they lie between no others.
 
         A line that is the longest for some costs is a corner of the convex hull of all lines.
         """
@@ -103,7 +103,7 @@ class Queue:
     def seconds(
         self, pass_s: Number, per_byte: Number, per_message: Number, ordered: Number = 1.0, serial: Number = 0.0
     ) -> Floats:
-        """When each line ends: [lines, draws] for arguments [draws], or [lines] for numbers; they are seconds and shares.
+        """The end of each line: [lines, draws] for arguments [draws], or [lines] for numbers; they are seconds and shares.
 
         With ``ordered`` 0 every piece has to wait for, or keeps waiting, the whole pass. ``serial`` is the share of its
         bytes that comes back after all of them have been pushed, if that is more than what has to.
@@ -126,14 +126,14 @@ class Queue:
 
 
 class Phase(NamedTuple):
-    """A pass: what queues at those who serve all workers, and what queues at a worker itself."""
+    """A pass: the queues at the endpoints that serve all workers, and at a worker itself."""
 
     served: Queue
-    own: Queue | None
+    at_worker: Queue | None
 
 
 class Parts(NamedTuple):
-    """Seconds of a step, by what they are spent on. Passes include the network's time that compute does not hide."""
+    """Seconds of a step, by their use. Passes include the network's time that compute does not hide."""
 
     forward: Number
     backward: Number
@@ -147,7 +147,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """How long a step takes with one exchange of one model. ``buffers`` are what an allreduce sums at a time."""
+    """The time of a step with one exchange of one model. ``buffers`` are the tensors that an allreduce sums at a time."""
 
     exchange: Exchange
     forward: Phase | None
@@ -155,23 +155,28 @@ class Law:
     buffers: tuple[tuple[int, ...], ...] = ()
 
     @property
+    def servers(self) -> ServerExchange | None:
+        """The exchange, if it is one with servers."""
+        return self.exchange if isinstance(self.exchange, ServerExchange) else None
+
+    @property
     def copies_back(self) -> bool:
         """Whether variables are copied back to replicas, piece by piece, when they have been pushed."""
-        return isinstance(self.exchange, ServerExchange) and self.exchange.pulls == "after_push"
+        return self.servers is not None and self.servers.pulls == "after_push"
 
     @property
     def pieces(self) -> int:
-        """How many pieces tensors are cut into for servers; 0 without them."""
-        return len(self.exchange.pieces) if isinstance(self.exchange, ServerExchange) else 0
+        """The number of pieces that tensors are cut into for servers; 0 without them."""
+        return len(self.servers.pieces) if self.servers else 0
 
     @property
     def order_is_known(self) -> bool:
         """Whether a run says in which order parameters come before its forward pass, or none do."""
-        return self.forward is None or (isinstance(self.exchange, ServerExchange) and self.exchange.ordered is not None)
+        return self.forward is None or (self.servers is not None and self.servers.ordered is not None)
 
     def ordered(self, p: Parameters) -> Number:
         """1 where parameters come in the order of their use, 0 where in none: as the run says, else as is assumed."""
-        known = self.exchange.ordered if isinstance(self.exchange, ServerExchange) else None
+        known = self.servers.ordered if self.servers else None
         return p.ordered if known is None else float(known)
 
     def seconds(self, nodes: Number, workers: Number, step_s: Number, parameters: Parameters) -> Floats:
@@ -196,10 +201,10 @@ class Law:
             return ends
 
         tokens: Number = 0.0  # of a step's barrier, that the busiest server puts into its queues
-        if isinstance(self.exchange, ServerExchange) and self.exchange.tokens != "none":
-            each = 1.0 if self.exchange.tokens == "all_to_all" else self.pieces / self.exchange.servers
-            processes = nodes * self.exchange.workers_per_node
-            tokens = processes * (processes - 1) * each
+        if self.servers and self.servers.tokens != "none":
+            of_each = 1.0 if self.servers.tokens == "all_to_all" else self.pieces / self.servers.servers
+            processes = nodes * self.servers.workers_per_node
+            tokens = processes * (processes - 1) * of_each
         return Parts(
             end(self.forward, p.forward_share * step_s, self.ordered(p), 0.0),
             end(self.backward, (1 - p.forward_share) * step_s, 1.0, p.serial),
@@ -208,11 +213,11 @@ class Law:
         )
 
     def overhead(self, nodes: Number, p: Parameters) -> Number:
-        """Seconds that a step of several workers costs in addition."""
+        """The additional seconds of a step of several workers."""
         return p.replica_overhead * (1 + np.log2(nodes)) if self.copies_back else p.overhead
 
     def factors(self, nodes: Number, p: Parameters, devices: Number = 1.0) -> tuple[Floats, Floats]:
-        """How often a byte of a queue passes through the endpoint that serves all, and through a worker's own.
+        """The times that a byte of a queue passes through the endpoint that serves all, and through a worker's own.
 
         ``devices`` are those of a node.
         """
@@ -236,7 +241,7 @@ class Law:
         return served + 2 * p.beside * (devices - 1), beyond
 
     def _crowding(self, exchange: ServerExchange, nodes: Floats) -> Floats:
-        """How much the exchange is one of everybody with everybody, from 0 to 1, as arrays of the shape of ``nodes``.
+        """The degree to which all nodes exchange with all, from 0 to 1, as arrays of the shape of ``nodes``.
 
         The share of the fullest endpoint's bytes that an average node has, to the fourth power, and none between pairs. The
         power was chosen on results/experiments/ps-bottleneck: slices on every node take 1.35 and 1.5 times as long there,
@@ -268,13 +273,13 @@ class Law:
         return np.asarray(bytes_per_server(self.exchange.pieces, self.exchange.servers), float)
 
     def unhidden(self) -> Law:
-        """The same exchange if nothing travelled while anything is computed."""
+        """The same exchange if nothing travelled during computation."""
 
         def late(queue: Queue) -> Queue:
             return replace(queue, lines=np.stack([np.ones_like(queue.lines[0]), *queue.lines[1:]]))
 
         def all_late(phase: Phase) -> Phase:
-            return Phase(late(phase.served), phase.own and late(phase.own))
+            return Phase(late(phase.served), phase.at_worker and late(phase.at_worker))
 
         return replace(self, forward=self.forward and all_late(self.forward), backward=all_late(self.backward))
 
@@ -292,8 +297,8 @@ def law(exchange: Exchange, profile: ModelProfile) -> Law:
     pieces = np.concatenate(_by_server(server))
     served = Queue(np.concatenate(queues, axis=1), pieces, server[pieces])
     every = np.arange(len(bytes_))
-    own = Queue(_lines(left, bytes_, every, again), every, np.full(len(every), WORKER))
-    phase = Phase(served.longest(), own.longest())
+    at_worker = Queue(_lines(left, bytes_, every, again), every, np.full(len(every), WORKER))
+    phase = Phase(served.longest(), at_worker.longest())
     return Law(exchange, None if again else phase, phase)
 
 

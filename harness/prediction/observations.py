@@ -1,4 +1,4 @@
-"""From results to what the model is fitted to: steps of known exchanges, in groups that share one set of parameters."""
+"""The observations that the model is fitted to: steps of known exchanges, in groups that share one set of parameters."""
 
 import math
 from collections import Counter, defaultdict
@@ -22,18 +22,18 @@ from harness.prediction.parameters import Network, network
 from harness.prediction.workload import Workload
 from harness.results.result import Result
 
-# The relative standard error of a mean step. That of repeats knows nothing of other days and other allocations: it is never
-# taken to be less than LEAST_ERROR. Where no spread was published it is taken to be UNPUBLISHED.
+# The relative standard error of a mean step. Repeats do not vary with days and allocations, so it is never taken to be less
+# than LEAST_ERROR. Where no spread was published it is taken to be UNPUBLISHED.
 LEAST_ERROR, UNPUBLISHED = 0.01, 0.02
 USUAL = 4
 USUAL_BATCH = int(RunSpec.model_fields["batch_size"].default)
-# What a published table says of runs that are the best of a search, and the strategy that lost it.
+# The note of a published table on runs that are the best of a search, and the strategy that lost it.
 SEARCHED = "best PS count for this size"
 LOST = {"parameter_server": "distributed_replicated", "distributed_replicated": "parameter_server"}
-# What one worker must do alike for its step to be the same.
+# The fields in which workers are alike whose steps are the same.
 WORK = ("model", "batch_size", "image_size", "data", "precision", "threads", "training")
 
-# What runs have in common that are one configuration.
+# The fields in which runs of one configuration are alike.
 SAME = (
     *("status", "origin", "system", "software", "backend", "framework", "transport", "mpi", "device", *WORK),
     *("nodes", "workers", "ps", "tuned", "published_efficiency", "published_base"),
@@ -41,7 +41,7 @@ SAME = (
 
 
 class GroupKey(NamedTuple):
-    """What has one set of parameters: a system with a software stack, one mechanism, one transport."""
+    """The facts that a set of parameters belongs to: a system with a software stack, one mechanism, one transport."""
 
     system: str
     software: str
@@ -52,7 +52,7 @@ class GroupKey(NamedTuple):
 
 
 class Assumed(NamedTuple):
-    """What one worker is assumed to train (img/s) where only efficiencies are known, and whose figure that is (or "")."""
+    """The assumed throughput of one worker (img/s) where only efficiencies are known, and the figure's source (or "")."""
 
     img_per_s: float
     origin: str = ""
@@ -63,9 +63,9 @@ class Observation:
     """The mean step of one run.
 
     ``step_s`` is in seconds, or in steps of a single worker where only an efficiency was published (``relative``).
-    ``single_s`` is a single worker's step (s), None where nobody measured it; ``work`` then tells which runs have it in
-    common, and ``assumed`` where the fit of an efficiency starts. ``error`` is the relative standard error of ``step_s``.
-    ``beaten`` are the laws of what was tried in its place and was not faster.
+    ``single_s`` is a single worker's step (s), None where nobody measured it. Then runs with equal ``work`` have it in
+    common, and the fit of an efficiency starts from ``assumed``. ``error`` is the relative standard error of ``step_s``.
+    ``beaten`` are the laws of configurations that were tried in its place and were not faster.
     """
 
     workload: Workload
@@ -113,7 +113,7 @@ class ObservationGroup:
 
     @property
     def network(self) -> Network:
-        """What is known of the network, by the table or by the system's name."""
+        """The facts that are known of the network, by the table or by the system's name."""
         return network(self.key.system, self.link_gb_s)
 
     @cached_property
@@ -122,19 +122,18 @@ class ObservationGroup:
         from harness.results import published
 
         known = {(row.system, row.framework) for row in published.select("")}
-        return (
-            all(one.workload.as_in_2017 for one in self.observations) and (self.key.system, self.key.software) in known
-        )
+        as_in_2017 = all(run.workload.as_in_2017 for run in self.observations)
+        return as_in_2017 and (self.key.system, self.key.software) in known
 
 
 def groups(
     results: Sequence[Result], data: str = "synthetic", forward_share: float | None = None
 ) -> tuple[list[ObservationGroup], list[str]]:
-    """The groups of the completed trainings among results, and what was left out and why.
+    """Return the groups of the completed trainings among results, and the reasons why others were left out.
 
     Runs of one configuration are one observation, of their mean.
 
-    Runs that read image files are left out unless ``data`` is "real": how long reading takes is not part of the law. So are
+    Runs that read image files are left out unless ``data`` is "real": reading is not part of the law. So are
     runs of other training (asynchronous, 16 bit gradients), of models that are not in ``harness/models``, of backends
     that do not say what they exchange, and efficiencies that are known to be relative to several workers. An efficiency
     whose batch nobody published is taken to be of the usual one.
@@ -146,7 +145,7 @@ def groups(
             left_out[reason] += runs
         else:
             fitted[_key(run)].append(run if run.batch_size else replace(run, batch_size=USUAL_BATCH))
-    # Mean steps of a single worker, by what it does, and by that and its backend.
+    # Mean steps of a single worker, by its work, and by that and its backend.
     steps: dict[Hashable, list[float]] = defaultdict(list)
     for run in chain(*fitted.values()):
         if run.workers == 1 and not math.isnan(run.img_per_s):
@@ -165,9 +164,9 @@ def groups(
 
 
 def _distinct(results: Sequence[Result]) -> list[tuple[Result, int]]:
-    """A result for each configuration, with the mean of its runs, and how many these are: the law says the same of all.
+    """Return a result for each configuration, with the mean and the number of its runs: the law is the same for all.
 
-    Where there are several runs, it is their means that spread, not the repeats within them. Of several publications of
+    The spread of several runs is that of their means, not of the repeats within them. Of several publications of
     one configuration the fastest counts, as the tables of 2017 have the fastest.
     """
     alike: dict[tuple[Hashable, ...], dict[tuple[str, ...], list[Result]]] = defaultdict(lambda: defaultdict(list))
@@ -186,7 +185,7 @@ def _distinct(results: Sequence[Result]) -> list[tuple[Result, int]]:
 
 
 def unfit(run: Result, data: str) -> str:
-    """Why the law has nothing to say about a result; "" if it has."""
+    """The reason why the law is not about a result; "" if it is."""
     if not run.completed:
         return "without a number"
     if run.data != data and not (run.data == "" and data == "synthetic"):
@@ -207,7 +206,7 @@ def unfit(run: Result, data: str) -> str:
 
 
 def device_of(run: Result) -> str:
-    """Of published results, which do not say it, only those of Xeon Phi nodes were computed on a CPU."""
+    """The device of a result; of published ones, which do not say it, only Xeon Phi nodes computed on a CPU."""
     return run.device or ("cpu" if "KNL" in run.system else "cuda")
 
 
@@ -224,15 +223,15 @@ def step_of(run: Result) -> float:
 
 
 def work_of(run: Result) -> tuple[Hashable, ...]:
-    """What one worker does in a step, where and with which software."""
+    """The work of one worker in a step, with its system and software."""
     return *(getattr(run, name) for name in ("system", "software", *WORK)), run.options.get("data_format")
 
 
 def _assumed(runs: Sequence[Result]) -> dict[str, Assumed]:
-    """What one worker is assumed to train, by model, where ``runs`` of one group have efficiencies; else empty.
+    """Return the assumed throughput of one worker, by model, where ``runs`` of one group have efficiencies; else empty.
 
-    That is what the file of the system's device says, if it has one. Throughputs of the group, and else 1 step per second,
-    tell it of models that are not in it, by multiply-adds.
+    It is from the file of the system's device, if there is one. For models that are not in it, throughputs of the group,
+    and else 1 step per second, are scaled by multiply-adds.
     """
     relative = sorted({run.model for run in runs if math.isnan(run.img_per_s)})
     if not relative:
@@ -244,14 +243,14 @@ def _assumed(runs: Sequence[Result]) -> dict[str, Assumed]:
         known |= {name: Assumed(step.img_per_s, f"{device}, by {step.source}") for name, step in steps}
     known = known or {relative[0]: Assumed(USUAL_BATCH)}
     (model, (img_per_s, origin)), *_ = known.items()
-    per_s, whose = img_per_s * profile(model).multiply_adds, origin and f"{model} on {origin}"
-    return {name: Assumed(per_s / profile(name).multiply_adds, whose) for name in relative} | known
+    per_s, scaled_from = img_per_s * profile(model).multiply_adds, origin and f"{model} on {origin}"
+    return {name: Assumed(per_s / profile(name).multiply_adds, scaled_from) for name in relative} | known
 
 
 def _observation(run: Result, singles: Mapping[Hashable, float], usual: float, assumed: Assumed | None) -> Observation:
     relative, work, workload = math.isnan(run.img_per_s), work_of(run), Workload.of(run)
     of_backend = (run.backend, run.transport, work)
-    # What a published table says that it searched was won against the other strategy with as many servers.
+    # A search that a published table notes was won against the other strategy with as many servers.
     lost = LOST.get(run.backend) if SEARCHED in run.note and run.workers > 1 else None
     return Observation(
         workload=workload,
@@ -282,9 +281,11 @@ def _relative(run: Result) -> float:
 
 
 def _error(run: Result, usual: float) -> float:
-    """Repeats of ours are independent. Few of them say little about their spread: it counts together with the ``usual`` one
-    of the group, as if that were of ``USUAL`` degrees of freedom. A published standard deviation is taken as it is: of how
-    many runs in how many allocations it is, few sources say.
+    """The relative standard error of a run's mean step.
+
+    Repeats of ours are independent. The spread of few is pooled with the ``usual`` one of the group, as if that were of
+    ``USUAL`` degrees of freedom. A published standard deviation is taken as it is: few sources state its number of runs and
+    allocations.
     """
     if not run.measured:
         return math.hypot(LEAST_ERROR, _relative(run)) if run.stdev >= 0 else UNPUBLISHED
@@ -294,5 +295,5 @@ def _error(run: Result, usual: float) -> float:
 
 
 def informative(observations: Sequence[Observation]) -> list[Observation]:
-    """Those that say something about the law: a measured single worker's step is taken as it is."""
-    return [one for one in observations if not (one.workers == 1 and one.single_s is not None)]
+    """The observations that bear on the law: a measured single worker's step is taken as it is."""
+    return [run for run in observations if not (run.workers == 1 and run.single_s is not None)]

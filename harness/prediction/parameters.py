@@ -1,7 +1,7 @@
-"""The parameters of the scaling model: few, physical, each with its unit and what is known of it beforehand.
+"""The parameters of the scaling model: few, physical, each with its unit and its prior.
 
-What is known beforehand ("prior") is a typical value and a factor by which reality may differ from it. Where measurements
-say much they overrule it; where they say nothing it keeps a parameter from absurd values, and the tables say so.
+A prior is a typical value and a factor by which reality may differ from it. Measurements that tell much overrule it; where
+they tell nothing it keeps a parameter from absurd values, and the tables show that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORWARD_SHARE_DEVIATION = 0.02
 
 
 def forward_share(device: str) -> float:
-    """Of a step on a kind of device, as a spec has it; of an emulated one as its file says, if that is here."""
+    """The share of a step on a kind of device, as a spec has it; that of an emulated one is in its file, if it is here."""
     if not device.startswith(EMULATED):
         return FORWARD_SHARE[device]
     with suppress(InvalidInput):
@@ -69,7 +69,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One parameter: what it means, the unit it is shown in (``scale`` of it make one SI unit), and what is known of it."""
+    """One parameter: its meaning, the unit it is shown in (``scale`` of it make one SI unit), and its prior."""
 
     name: str
     unit: str
@@ -186,11 +186,11 @@ PAYLOAD = 8948 / 9014  # of a link's rate, in frames of 9000 bytes: without 20 o
 
 @dataclass(frozen=True)
 class Network:
-    """What is known of a system's network, as in ``results/reference/networks.toml``.
+    """The known facts of a system's network, as in ``results/reference/networks.toml``.
 
-    ``line_rate_gb_s`` (GB/s) is what its own benchmark moves between two nodes. ``rdma`` are the transports that use RDMA
-    there, where all others go through sockets; None: nobody knows. ``device`` is what a node computes on, as its file in
-    ``harness/core/devices`` is called.
+    ``line_rate_gb_s`` (GB/s) is the rate of its own benchmark between two nodes. ``rdma`` are the transports that use RDMA
+    there, where all others go through sockets; None: unknown. ``device`` is that of a node, by the name of its file in
+    ``harness/core/devices``.
     """
 
     system: str = ""
@@ -202,11 +202,11 @@ class Network:
     source: str = ""
 
     def quantities(self, transport: str, servers: bool) -> list[Quantity]:
-        """What is unknown of an exchange over ``transport``, each with what is known of it on this network."""
+        """The unknown quantities of an exchange over ``transport``, each with its prior on this network."""
         throughput = THROUGHPUT
         if self.line_rate_gb_s is not None:
-            of_rdma = (transport, None if self.rdma is None else transport in self.rdma)
-            share, most = SHARE_OF_LINE.get(of_rdma) or SHARE_OF_LINE.get((transport, None), OF_ANOTHER)
+            way = (transport, None if self.rdma is None else transport in self.rdma)
+            share, most = SHARE_OF_LINE.get(way) or SHARE_OF_LINE.get((transport, None), OF_ANOTHER)
             typical = min(share.typical * self.line_rate_gb_s * 1e9, most)
             throughput = replace(throughput, prior=Prior(typical, share.factor))
         overhead = replace(OVERHEAD, prior=OVERHEADS.get(transport, OVERHEADS[""]))
@@ -224,11 +224,10 @@ def link(rate: float | str) -> Network:
     match = re.fullmatch(r"\s*(?:(rdma|sockets):)?\s*(\d+(?:\.\d+)?|\.\d+)\s*([kKMGT]?)(B|b|bit)(?:/s|ps)\s*", rate)
     if not match or float(match[2]) <= 0:
         raise ValueError("must be a rate such as 9.5GB/s, 25Gbit/s or rdma:200Gb/s")
-    carried = (
-        float(match[2]) * 1000.0 ** " kMGT".index(match[3].replace("K", "k") or " ") / (1 if match[4] == "B" else 8)
-    )
+    scale = 1000.0 ** " kMGT".index(match[3].replace("K", "k") or " ")
+    bytes_per_s = float(match[2]) * scale / (1 if match[4] == "B" else 8)
     by = {None: None, "rdma": ("mpi", "nccl"), "sockets": ()}
-    return Network(line_rate_gb_s=carried / 1e9, rdma=by[match[1]])
+    return Network(line_rate_gb_s=bytes_per_s / 1e9, rdma=by[match[1]])
 
 
 @cache
@@ -238,13 +237,13 @@ def networks() -> tuple[Network, ...]:
 
 
 def nominal_rate(system: str, link_gb_s: float | None = None) -> float | None:
-    """What a link of ``system`` carries by its nominal rate, without headers (bytes/s); None if nobody knows that."""
+    """The nominal rate of a link of ``system``, without headers (bytes/s); None if it is unknown."""
     emulated = re.search(r"links of ([\d.]+) GB/s", system)
     nominal_gb_s = float(emulated[1]) if emulated else network(system, link_gb_s).line_rate_gb_s
     return nominal_gb_s and nominal_gb_s * 1e9 * PAYLOAD
 
 
 def network(system: str, link_gb_s: float | None = None) -> Network:
-    """What is known of the network of ``system`` (or of a site with that name), but for a line rate that a table says."""
-    known = next((one for one in networks() if system in (one.system, one.site)), Network())
+    """The network of ``system`` (or of a site with that name), with the line rate of a table where that has one."""
+    known = next((network for network in networks() if system in (network.system, network.site)), Network())
     return replace(known, line_rate_gb_s=link_gb_s) if link_gb_s else known

@@ -1,7 +1,7 @@
-"""A group's measurements as a problem: what is unknown, how likely they are for given values, and which values fit best.
+"""A group's measurements as a problem: the unknowns, their likelihood, and the values that fit best.
 
-Everything unknown is a score that is standard normal beforehand, so that ``sampling`` and least squares need not know what
-it means.
+Everything unknown is a score that is standard normal beforehand, so that ``sampling`` and least squares need not know its
+meaning.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,16 @@ from harness.prediction.sampling import Population
 
 STARTS = 15  # of least squares
 FINISHED, ROUGH, FINE = 3, 10, 100  # how many of them are followed to the end, and after how many calls each part ends
-# How sure it is that both strategies of a published search were tried with the number of servers that won: which numbers
-# were tried was published in a table that nobody here has (results/reference).
+# The probability that both strategies of a published search were tried with the number of servers that won: the numbers
+# that were tried are in a table that nobody here has (results/reference).
 TRIED = 0.8
 
-# By what factor an assumed step of one worker may be off: in multiply-adds per second the figures of knl.toml, of PyTorch
-# and of IntelCaffe, are 9 apart.
+# The factor by which an assumed step of one worker may be off: in multiply-adds per second the figures of knl.toml, of
+# PyTorch and of IntelCaffe, are 9 apart.
 ASSUMED_WITHIN = 3.0
 
 Structure = tuple[str, float]
-# What the law leaves open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
+# The law leaves these open, and the measurements may decide: MPI libraries choose how they sum; and whether parameters are
 # pulled in the order of their use. That was decided for the TensorFlow of the published tables: they are
 # (docs/scaling-model.md). Runs of ours say it (``ServerExchange.ordered``).
 RING: Structure = ("tree", 0.0)
@@ -40,14 +41,14 @@ ORDERED: Structure = ("ordered", 1.0)
 IN_NO_ORDER: Structure = ("ordered", 0.0)
 
 
-def single_step(one: Observation, singles: Mapping[Hashable, Any]) -> Any:
+def single_step(run: Observation, singles: Mapping[Hashable, Any]) -> Any:
     """A single worker's step (s): measured, or one of ``singles``."""
-    return singles[one.work] if one.single_s is None else one.single_s
+    return singles[run.work] if run.single_s is None else run.single_s
 
 
-def unit_of(one: Observation, singles: Mapping[Hashable, Number]) -> Number:
-    """How many seconds the unit of the observation's step is."""
-    return single_step(one, singles) if one.relative else 1.0
+def unit_of(run: Observation, singles: Mapping[Hashable, Number]) -> Number:
+    """The unit of the observation's step in seconds."""
+    return single_step(run, singles) if run.relative else 1.0
 
 
 class FitProblem:
@@ -72,25 +73,25 @@ class FitProblem:
         self.unknown: dict[Hashable, Prior] = {}
         steps = {o.work: o.workload.batch_size / o.assumed.img_per_s for o in group.observations if o.assumed}
         assumed = {work: Prior(step_s, ASSUMED_WITHIN) for work, step_s in steps.items()}
-        for work in sorted({one.work for one in group.observations if one.single_s is None}, key=str):
-            smallest = min((one for one in observations if one.work == work), key=lambda one: one.workers, default=None)
+        for work in sorted({run.work for run in group.observations if run.single_s is None}, key=str):
+            smallest = min((run for run in observations if run.work == work), key=attrgetter("workers"), default=None)
             otherwise = Prior(smallest.step_s / 1.05, 1.05) if smallest else Prior(1.0, 10.0)
             self.unknown[work] = assumed.get(work, otherwise)
         self.scale = len(self.quantities) + 1
         self.dimensions = self.scale + 1 + len(self.unknown)
-        self.measured = np.log([one.step_s for one in self.observations])
+        self.measured = np.log([run.step_s for run in self.observations])
         self.discrepancy = Discrepancy(
-            [one.workers for one in self.observations],
-            [one.workload.way(one.law) for one in self.observations],
-            [one.error for one in self.observations],
+            [run.workers for run in self.observations],
+            [run.workload.way(run.law) for run in self.observations],
+            [run.error for run in self.observations],
         )
 
     def unhidden(self) -> FitProblem:
-        late = [replace(one, law=one.law.unhidden()) for one in self.observations]
+        late = [replace(run, law=run.law.unhidden()) for run in self.observations]
         return FitProblem(self.group, late, self.structure)
 
     def parameters(self, scores: Floats) -> Parameters:
-        """From scores [..., dimensions]."""
+        """The parameters of scores [..., dimensions]."""
         values: dict[str, Any] = {q.name: q.prior.at(scores[..., n]) for n, q in enumerate(self.quantities)}
         return replace(self.fixed, forward_share=self.share.at(scores[..., self.scale - 1]), **values)
 
@@ -102,33 +103,34 @@ class FitProblem:
 
     def residuals(self, scores: Floats) -> Floats:
         """Logarithms of measured over predicted steps [..., observations]."""
-        return self.measured - self._log_steps(scores, [(one, one.law) for one in self.observations])
+        return self.measured - self._log_steps(scores, [(run, run.law) for run in self.observations])
 
     def _log_steps(self, scores: Floats, runs: Sequence[tuple[Observation, Law]]) -> Floats:
         p, singles = self.parameters(scores), self.singles(scores)
         shape = scores.shape[:-1]
-        found = [
-            np.log(law.seconds(o.nodes, o.workers, single_step(o, singles), p) / unit_of(o, singles)) for o, law in runs
-        ]
-        return np.stack([np.broadcast_to(one, shape) for one in found], axis=-1) if found else np.zeros((*shape, 0))
+        steps = np.zeros((*shape, len(runs)))
+        for number, (run, law) in enumerate(runs):
+            step_s = law.seconds(run.nodes, run.workers, single_step(run, singles), p)
+            steps[..., number] = np.log(step_s / unit_of(run, singles))
+        return steps
 
     def _lost(self, scores: Floats, scale: float | Floats = 0.0) -> Floats:
-        """Logarithms of the chance that what lost a search would have lost it [..., searches].
+        """Logarithms of the chance that the loser of a search would have lost it [..., searches].
 
-        Both are measurements, the law leaves out something of what lost, too, and that may not have been tried at all.
+        Both are measurements. The law leaves out a part of the loser's step, too, and it may not have been tried at all.
         """
         from scipy.special import ndtr
 
-        runs = [(one, law) for one in self.observations for law in one.beaten]
+        runs = [(run, law) for run in self.observations for law in run.beaten]
         if not runs:
             return np.zeros((*scores.shape[:-1], 0))
-        won = np.log([one.step_s for one, _ in runs])
-        left_out = np.asarray(scale)[..., None] ** 2 * np.log2([one.workers for one, _ in runs])
+        won = np.log([run.step_s for run, _ in runs])
+        left_out = np.asarray(scale)[..., None] ** 2 * np.log2([run.workers for run, _ in runs])
         slower = ndtr((self._log_steps(scores, runs) - won) / np.sqrt(2 * UNPUBLISHED**2 + left_out))
         return np.asarray(np.log(1 - TRIED + TRIED * slower))
 
     def log_likelihood(self, scores: Floats) -> Floats:
-        """Of the measurements, and of the searches that they won, at scores [draws, dimensions]."""
+        """The log likelihood of the measurements, and of the searches they won, at scores [draws, dimensions]."""
         scale = scale_at(scores[:, self.scale])
         lost: Floats = self._lost(scores, scale).sum(axis=-1)
         return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
@@ -136,8 +138,8 @@ class FitProblem:
     def best(self, population: Population, count: int = STARTS) -> Any:
         """The most probable scores ``x`` [dimensions], and their ``cost``, half of the sum of squares.
 
-        That is without anything that the law leaves out, from the likeliest points, from far away ones, and from the middle
-        of what is known beforehand: a step has kinks, and so there may be several optima.
+        The discrepancy is left out. Starts are the likeliest points, far away ones, and the middle of the prior: a step has
+        kinks, and so there may be several optima.
         """
         from scipy.optimize import least_squares
 
@@ -158,13 +160,13 @@ class FitProblem:
         return solved([end.x for end in near[:FINISHED]], FINE)[0]
 
     def _squares(self, scores: Floats) -> Floats:
-        """What is squared: residuals in units of their errors, searches lost, and the scores themselves."""
+        """The terms that are squared: residuals in units of their errors, searches lost, and the scores themselves."""
         return np.concatenate(
             [self.residuals(scores) / self.discrepancy.errors, np.sqrt(-2 * self._lost(scores)), scores], axis=-1
         )
 
     def _around(self, scores: Floats) -> tuple[Floats, Floats]:
-        """What is squared, and its slopes by differences."""
+        """The terms that are squared, and their slopes by differences."""
         steps = 1e-5 * np.eye(len(scores))
         around = np.concatenate([scores[None], scores + steps, scores - steps])
         here, above, below = np.split(self._squares(around), [1, 1 + len(scores)])
@@ -184,7 +186,7 @@ class FitProblem:
 
 
 def structures(servers: bool, transport: str, order_is_known: bool) -> tuple[Structure, ...]:
-    """What is possible where the law leaves something open, and neither runs nor the tables it was chosen on decide it."""
+    """The structures that are possible where neither runs nor the tables that the law was chosen on decide."""
     if servers:
         return (ORDERED,) if order_is_known else (ORDERED, IN_NO_ORDER)
     return (RING, TREE) if transport == "mpi" else (RING,)

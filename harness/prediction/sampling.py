@@ -2,7 +2,7 @@
 
 The coordinates are standard normal beforehand, so that draws from that cover everything that is possible. From there the
 likelihood is raised to growing powers; at each, new points are drawn around those that explain the measurements best, and
-weighted with what they stand for (population Monte Carlo: Cappé, Guillin, Marin, Robert 2004, with the kernels of West
+weighted by importance (population Monte Carlo: Cappé, Guillin, Marin, Robert 2004, with the kernels of West
 1993). It ends when the weighted points are worth ``WANTED`` independent ones by Kish's formula, and says if they are not.
 """
 
@@ -42,12 +42,12 @@ class Population:
     first: Floats
 
     def draw(self, count: int, random: np.random.Generator) -> Floats:
-        """So many points [count, dimensions], each as often as its weight says, in no order."""
+        """Draw ``count`` points [count, dimensions], each as often as its weight says, in no order."""
         return np.asarray(self.points[random.permutation(_systematic(self.weights, count, random))])
 
 
 def _systematic(weights: Floats, count: int, random: np.random.Generator) -> NDArray[np.intp]:
-    """So many numbers of points, each as often as its weight says."""
+    """Return the numbers of ``count`` points, each as often as its weight says."""
     places = (np.arange(count) + random.random()) / count
     return np.searchsorted(np.cumsum(weights), places).clip(0, len(weights) - 1)
 
@@ -58,12 +58,12 @@ def sample(log_likelihood: Callable[[Floats], Floats], dimensions: int) -> Popul
     ``log_likelihood`` takes points [points, dimensions]. The same arguments give the same draws.
     """
     random = np.random.default_rng(SEED)
-    found = random.standard_normal((POINTS, dimensions))
-    likely, before = log_likelihood(found), _log_normal(found)
-    first = found[np.argsort(-(likely + before))]
+    points = random.standard_normal((POINTS, dimensions))
+    likely, before = log_likelihood(points), _log_normal(points)
+    first = points[np.argsort(-(likely + before))]
     proposed = before
     power, least = 0.0, LEAST * POINTS
-    kept: list[tuple[Floats, Floats]] = []
+    kept: list[tuple[Floats, Floats]] = []  # points, and the logarithms of their weights
     for _ in range(ROUNDS):
         base = before - proposed
         if power < 1:
@@ -72,19 +72,19 @@ def sample(log_likelihood: Callable[[Floats], Floats], dimensions: int) -> Popul
             least = LEAST * POINTS if reached > power else 0.7 * least
             power = reached
         if power == 1.0:
-            kept.append((found, base + likely))
-            if sum(_effective(softmax(each)) for _, each in kept) >= WANTED:
+            kept.append((points, base + likely))
+            if sum(_effective(softmax(logs)) for _, logs in kept) >= WANTED:
                 break
-        found, proposed = _around(found, softmax(base + power * likely), POINTS, random)
-        likely, before = log_likelihood(found), _log_normal(found)
-    if not kept:  # the power never reached 1: what there is, with the few points that count
-        kept.append((found, before - proposed + likely))
+        points, proposed = _around(points, softmax(base + power * likely), random)
+        likely, before = log_likelihood(points), _log_normal(points)
+    if not kept:  # the power never reached 1: the last points, of which few count
+        kept.append((points, before - proposed + likely))
     # Several populations stand for the same distribution, each as well as it is worth.
-    worth = np.array([_effective(softmax(each)) for _, each in kept])
+    worth = np.array([_effective(softmax(logs)) for _, logs in kept])
     shares = worth / worth.sum()
-    weights = np.concatenate([share * softmax(each) for share, (_, each) in zip(shares, kept, strict=True)])
-    evidence = float(logsumexp([logsumexp(each) - math.log(POINTS) for _, each in kept], b=shares))
-    return Population(np.concatenate([each for each, _ in kept]), weights, _effective(weights), evidence, first)
+    weights = np.concatenate([share * softmax(logs) for share, (_, logs) in zip(shares, kept, strict=True)])
+    evidence = float(logsumexp([logsumexp(logs) - math.log(POINTS) for _, logs in kept], b=shares))
+    return Population(np.concatenate([points for points, _ in kept]), weights, _effective(weights), evidence, first)
 
 
 def _next_power(base: Floats, likely: Floats, power: float, least: float) -> float:
@@ -104,18 +104,18 @@ def _next_power(base: Floats, likely: Floats, power: float, least: float) -> flo
     return low
 
 
-def _around(found: Floats, weights: Floats, count: int, random: np.random.Generator) -> tuple[Floats, Floats]:
-    """New points [count, dimensions] around those that count, and the logarithm of the density they are drawn from."""
-    dimensions = found.shape[1]
-    mean = weights @ found
-    covariance = ((found - mean) * weights[:, None]).T @ (found - mean) + 1e-9 * np.eye(dimensions)
+def _around(points: Floats, weights: Floats, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draw new points [points, dimensions] around those that count; also the logarithm of the density they are from."""
+    dimensions = points.shape[1]
+    mean = weights @ points
+    covariance = ((points - mean) * weights[:, None]).T @ (points - mean) + 1e-9 * np.eye(dimensions)
     root = np.asarray(np.linalg.cholesky(covariance * WIDTH), float)
     chosen = _systematic(weights, KERNELS, random)
     # Drawn together, so that kernels around them have the population's variance again and not more.
     shrunk = math.sqrt(1 - WIDTH)
-    centres = shrunk * found[chosen] + (1 - shrunk) * mean
-    heavy = random.standard_normal((count, dimensions)) / np.sqrt(random.chisquare(FREEDOM, (count, 1)) / FREEDOM)
-    made = centres[random.integers(KERNELS, size=count)] + heavy @ root.T
+    centres = shrunk * points[chosen] + (1 - shrunk) * mean
+    heavy = random.standard_normal((POINTS, dimensions)) / np.sqrt(random.chisquare(FREEDOM, (POINTS, 1)) / FREEDOM)
+    made = centres[random.integers(KERNELS, size=POINTS)] + heavy @ root.T
     # The density of a mixture of multivariate t distributions around the centres.
     inverse = np.linalg.inv(root)
     ours, theirs = made @ inverse.T, centres @ inverse.T

@@ -1,4 +1,4 @@
-"""A training as the scaling model sees it, at any size: what is exchanged, and the law of its step."""
+"""A training as the scaling model sees it, at any size: its exchange, and the law of its step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OwnOptions = tuple[tuple[str, object], ...]  # by name, sorted
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained. ``options`` are the backend's own by name, without the number of servers; batch is per device.
+    """A training. ``options`` are the backend's own by name, without the number of servers; batch is per device.
 
     ``as_in_2017``: with the barriers of the software that published results with servers were measured with.
     """
@@ -33,7 +33,7 @@ class Workload:
 
     @classmethod
     def of(cls, run: Result) -> Workload:
-        """That of a training; a table of efficiencies does not say on how many nodes it was."""
+        """The workload of a training; a table of efficiencies does not give its number of nodes."""
         return cls(
             run.backend,
             run.model,
@@ -49,13 +49,12 @@ class Workload:
         return _law(self.backend, self.model, self.image_size, ps, self.options, self.as_in_2017)
 
     def way(self, law: Law) -> tuple[str, str, int]:
-        """What runs have in common for which the law is wrong in the same way: backend, model, and how tensors are cut."""
+        """The facts of runs for which the law is wrong in the same way: backend, model, and the cuts of tensors."""
         return self.backend, self.model, law.pieces
 
     def servers(self, ps: int) -> ServerExchange | None:
-        """What ``ps`` servers exchange; None where there are none."""
-        exchange = self.law(ps).exchange
-        return exchange if isinstance(exchange, ServerExchange) else None
+        """The exchange of ``ps`` servers; None where there are none."""
+        return self.law(ps).servers
 
     @property
     def has_servers(self) -> bool:
@@ -67,7 +66,7 @@ class Workload:
         return bytes_per_server(exchange.pieces, exchange.servers) if exchange else []
 
     def most_servers(self, nodes: int) -> int:
-        """More servers would find no place, or nothing to hold."""
+        """The most servers that find a place, and something to hold."""
         exchange = self.servers(1)
         assert exchange
         places = nodes * exchange.ps_per_node if exchange.shared_nodes else math.inf
@@ -78,7 +77,7 @@ class Workload:
         return self.has_servers and dict(self.options).get("placement") != "partitioned"
 
     def sliced(self) -> Workload:
-        """With tensors cut into slices of 1 MiB."""
+        """The same with tensors cut into slices of 1 MiB."""
         options = dict(self.options) | {"placement": "partitioned", "slice_size": SLICE}
         return replace(self, options=tuple(sorted(options.items())))
 
@@ -88,12 +87,12 @@ def _law(backend: str, model: str, image_size: int | None, ps: int, options: Own
     known = backends.backend(backend)
     assert known.exchange is not None
     given = dict(options) | ({"ps": ps} if ps else {})
-    own = known.options(**{name: value for name, value in given.items() if name in known.options.model_fields})
-    complete = own.model_dump()
+    fields = {name: value for name, value in given.items() if name in known.options.model_fields}
+    complete = known.options(**fields).model_dump()
     spec = RunSpec.validated(backend=known.name, model=model, image_size=image_size, nodes=max(1, ps), options=complete)
     exchange = known.exchange(spec)
     if isinstance(exchange, ServerExchange):
-        # In what order parameters came is not published, and does not have to be said of what is predicted.
+        # The order in which parameters came is not published, and may be left open in a prediction.
         if as_in_2017 or ("order" in complete and "order" not in given):
             exchange = replace(exchange, ordered=None)
         # The barriers of tf_cnn_benchmarks, which all published runs with servers had: tokens from each worker to each

@@ -7,9 +7,8 @@ RESULTS are the records that measure.py keeps in ``caffe2``, and those in ``stea
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from steady import AS_2017, KINDS, Point, Questions, command, longer, plain_page
+from steady import AS_2017, KINDS, Point, Questions, command, longer
 
 
 def caffe2(transport: str = "mpi", net: str = "dag") -> Callable[[Point], bool]:
@@ -30,7 +29,7 @@ def servers(kind: str) -> Callable[[Point], bool]:
 
 
 MPI, GLOO, FUSED = caffe2(), caffe2("gloo"), horovod(fused=True)
-# By the name of a finding: the question, and what is compared.
+# By the name of a finding: the question, and the slow and fast sides.
 COMPARED = {
     "no_order": (
         "Do whole tensors on 2017's number of servers, in no order, take longer than Caffe2 over MPI?",
@@ -59,4 +58,4 @@ QUESTIONS: Questions = {
 }
 
 if __name__ == "__main__":
-    command(Path(__file__), partial(plain_page, title="Caffe2 beside TensorFlow"), QUESTIONS, __doc__)
+    command(__file__, QUESTIONS, __doc__, title="Caffe2 beside TensorFlow")

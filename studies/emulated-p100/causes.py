@@ -10,18 +10,17 @@ whole ones (causes.toml).
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from steady import Outcome, Point, Questions, Ratio, Spread, answer_of, command, page, spread
+from steady import Outcome, Point, Questions, Ratio, Spread, answer_of, command, grouped, spread
 
 GRPC, GLOO, MPI = "parameter_server over grpc", "torch_parameter_server over gloo", "torch_parameter_server over mpi"
-# How servers may be set: what exchanges, as many of them on 16 and on 32 nodes, and what else differs.
-Setting = Mapping[str, object]
+# A setting of servers: the runtime, their numbers on 16 and on 32 nodes, and the other options that differ.
+Setting = Mapping[str, Any]
 BOTH: Setting = {"order": "forward", "threads": 1, "ps": (16, 32), "slow": False}
 ALL: Setting = {**BOTH, "runtime": GRPC, "placement": "greedy", "sync": "barrier"}
 NONE: Setting = {**BOTH, "runtime": GLOO, "placement": "partitioned", "sync": "accumulate"}
-# Each cause, and what switches it from servers with all of them, and from servers with none; None: nothing does.
+# Each cause, and its switch from servers with all of them, and from servers with none; None: there is none.
 LARGEST = "the largest tensor is whole"
 SWITCHES: dict[str, tuple[Setting | None, Setting | None]] = {
     "nothing is switched": ({}, {}),
@@ -47,27 +46,22 @@ class Drop(NamedTuple):
 
 
 def setting(point: Point) -> Setting:
-    """As in ``ALL``, but that ``ps`` is a number."""
+    """The setting as in ``ALL``, but that ``ps`` is a number."""
     spec, options = point.spec, point.spec.options
-    own = {name: options.get(name, "accumulate") for name in ("placement", "order", "sync")}
+    chosen = {name: options.get(name, "accumulate") for name in ("placement", "order", "sync")}
     runtime, slow = f"{spec.backend} over {spec.transport}", "-slow-" in point.study
-    return own | {"runtime": runtime, "threads": spec.threads or 1, "ps": point.ps, "slow": slow}
+    return chosen | {"runtime": runtime, "threads": spec.threads or 1, "ps": point.ps, "slow": slow}
 
 
 def drop(points: Sequence[Point], known: Spread, start: Setting, switch: Setting | None) -> Drop | None:
     """The drop of servers set as ``start`` but for ``switch``; None where a size has no number."""
     if switch is None:
         return None
-    wanted: dict[str, object] = {**start, **switch}
-    sizes = dict(zip((16, 32), wanted["ps"], strict=True))  # type: ignore[call-overload]
-    alike = {
-        point.spec.nodes: point
-        for point in points
-        if point.study.startswith("causes")
-        and point.spec.nodes in sizes
-        and setting(point) == wanted | {"ps": sizes[point.spec.nodes]}
-    }
-    return Drop(alike[16], alike[32], known.ratio(alike[32], alike[16])) if len(alike) == len(sizes) else None
+    switched = {**start, **switch}
+    sizes = [(nodes, switched | {"ps": ps}) for nodes, ps in zip((16, 32), switched["ps"], strict=True)]
+    measured = [point for point in points if point.study.startswith("causes")]
+    few, many = ([point for point in measured if (point.spec.nodes, setting(point)) == size] for size in sizes)
+    return Drop(few[-1], many[-1], known.ratio(many[-1:], few[-1:])) if few and many else None
 
 
 def drops(points: Sequence[Point]) -> dict[str, tuple[Drop | None, Drop | None]]:
@@ -79,31 +73,31 @@ def drops(points: Sequence[Point]) -> dict[str, tuple[Drop | None, Drop | None]]
 
 
 def root_cause(points: Sequence[Point]) -> Outcome:
-    measured = {(name, side): each for name, both in drops(points).items() for side, each in enumerate(both) if each}
-    if any((name, side) not in measured for name in ("nothing is switched", LARGEST) for side in (0, 1)):
-        return None
-    ratios = {key: each.ratio for key, each in measured.items()}
-    whole = [ratio for (name, side), ratio in ratios.items() if (name == LARGEST) == (side == 1)]
-    sliced = [ratio for (name, side), ratio in ratios.items() if (name == LARGEST) != (side == 1)]
+    whole, sliced, ratios = list[Ratio](), list[Ratio](), dict[str, Ratio]()
+    for name, both in drops(points).items():
+        for side, measured in zip(("all", "none"), both, strict=True):
+            if measured:
+                ratios[f"{name}, from {side}"] = measured.ratio
+                (whole if (name == LARGEST) == (side == "none") else sliced).append(measured.ratio)
+            elif name in ("nothing is switched", LARGEST):
+                return "cannot say", {}
     yes = min(ratio.low for ratio in whole) > LARGE and max(ratio.high for ratio in sliced) < NO_DROP
     no = min(ratio.high for ratio in whole) < LARGE or max(ratio.low for ratio in sliced) > NO_DROP
-    return answer_of(yes, no), {
-        f"{name}, from {('all', 'none')[side]}": ratio for (name, side), ratio in ratios.items()
-    }
+    return answer_of(yes, no), ratios
 
 
 def searched(points: Sequence[Point], links: float) -> Outcome:
-    """Whether the smaller number of servers is better, on links of this rate."""
-    known, alike = spread(points), dict[str, dict[int, Point]]()
-    for point in (point for point in points if point.study.startswith("search") and point.links == links):
-        alike.setdefault(f"{point.spec.backend} on {point.spec.nodes} nodes", {})[point.ps] = point
-    ratios = {
-        f"{name}, {min(by)} beside {max(by)}": known.ratio(by[min(by)], by[max(by)])
-        for name, by in alike.items()
-        if len(by) > 1
-    }
-    yes, no = (all(ratio.high < 1 for ratio in ratios.values()), all(ratio.low > 1 for ratio in ratios.values()))
-    return (answer_of(yes, no), ratios) if ratios else None
+    """Check that the smaller number of servers is better, on links of this rate."""
+    known, ratios = spread(points), {}
+    tried = [point for point in points if point.study.startswith("search") and point.links == links]
+    for name, alike in grouped(tried, lambda point: f"{point.spec.backend} on {point.spec.nodes} nodes").items():
+        by_ps = {point.ps: point for point in alike}
+        few, many = min(by_ps), max(by_ps)
+        if few < many:
+            ratios[f"{name}, {few} beside {many}"] = known.ratio([by_ps[few]], [by_ps[many]])
+    faster = [ratio.high < 1 for ratio in ratios.values()]
+    slower = [ratio.low > 1 for ratio in ratios.values()]
+    return answer_of(all(faster), all(slower)), ratios
 
 
 QUESTIONS: Questions = {
@@ -120,4 +114,4 @@ QUESTIONS: Questions = {
 
 
 if __name__ == "__main__":
-    command(Path(__file__), partial(page, drops=drops), QUESTIONS, __doc__)
+    command(__file__, QUESTIONS, __doc__, drops=drops)

@@ -7,9 +7,8 @@ RESULTS are the records that measure.py keeps in ``cori``, and those in ``steady
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from steady import Outcome, Point, Questions, Ratio, answer_of, command, longer, plain_page
+from steady import Outcome, Point, Questions, Ratio, answer_of, command, longer
 
 from harness.core.emulation import emulation
 
@@ -19,19 +18,21 @@ KEPT = 0.8  # of one worker's throughput, in the abstract: by ResNet-50 on 128 n
 
 
 def servers(point: Point, placement: str = "greedy", links: dict[str, float] = SLOW) -> bool:
-    own = point.spec.options.get("placement")
-    return point.spec.device == "emulated:knl" and (own, point.links) == (placement, links[point.spec.model])
+    spec = point.spec
+    setting = spec.options.get("placement"), point.links
+    return spec.device == "emulated:knl" and setting == (placement, links[spec.model])
 
 
 def efficiencies(points: Sequence[Point]) -> Outcome:
     """The share of a step in which a worker computes, of servers as Cori had them."""
-    shares: dict[str, Ratio | float] = {}
+    shares = {}
     for point in filter(servers, points):
         device = emulation(point.spec)
         assert device
         shares[point.label] = Ratio(device.step_s / point.step_s)
-    values = [share.value for share in shares.values() if isinstance(share, Ratio)]
-    return (answer_of(min(values) > KEPT, max(values) < KEPT), shares) if shares else None
+    kept = [share.value > KEPT for share in shares.values()]
+    lost = [share.value < KEPT for share in shares.values()]
+    return answer_of(all(kept), all(lost)), shares
 
 
 def on_as_many(point: Point) -> str:
@@ -53,4 +54,4 @@ QUESTIONS: Questions = {
 }
 
 if __name__ == "__main__":
-    command(Path(__file__), partial(plain_page, title="Three causes on Cori"), QUESTIONS, __doc__)
+    command(__file__, QUESTIONS, __doc__, title="Three causes on Cori")

@@ -54,7 +54,7 @@ Table = dict[str, Any]
 
 
 class Links(NamedTuple):
-    """What points want of the cluster: links of so many GB/s in the device's time, and how time and bytes are scaled.
+    """The cluster that points need: links of so many GB/s in the device's time, and the scales of time and bytes.
 
     The link of the first node has the share ``slow`` of that rate.
     """
@@ -89,7 +89,7 @@ class Part(NamedTuple):
 
     @property
     def place(self) -> Path:
-        """Where its records are kept."""
+        """The folder of its kept records."""
         if self.name.startswith("alone"):
             return Path("alone")
         return next(
@@ -109,16 +109,16 @@ def parts(file: Path) -> Iterator[Part]:
     study = tomllib.loads(file.read_text())
     tables: dict[Links, list[Table]] = defaultdict(list)
     for table in study["matrix"]:
-        own = study["common"] | table
-        rates, slow = own.pop("links"), own.pop("slow", 1.0)
+        fields = study["common"] | table
+        rates, slow = fields.pop("links"), fields.pop("slow", 1.0)
         for rate in rates if isinstance(rates, list) else [rates]:
-            tables[Links(rate, own["dilation"], own.get("bytes-scale", 1), slow)].append(own)
+            tables[Links(rate, fields["dilation"], fields.get("bytes-scale", 1), slow)].append(fields)
     for links, alike in tables.items():
         yield Part(f"{file.stem}-{links}", links, alike)
 
 
 def call(*command: str) -> int:
-    """The exit code of a command. Who interrupts this, or ends it, waits until the command has ended in good order."""
+    """The exit code of a command. An interrupt, or a signal to end, waits until the command has ended in good order."""
     print("$", *command, flush=True)
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:

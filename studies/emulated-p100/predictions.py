@@ -1,10 +1,10 @@
-"""What the scaling model says of every point of the study, before it is measured. Nothing is fitted.
+"""The prediction of the scaling model for every point of the study, before it is measured. Nothing is fitted.
 
     .venv/bin/python studies/emulated-p100/predictions.py > studies/emulated-p100/predictions.csv
 
-Known are a device's step, the rate of links (less the headers of Ethernet, IP and TCP in frames of 9000 bytes), and what
-is exchanged; overhead and cost per message are 0. ``queues_s`` is the law with that alone, and ``contention_s`` with what
-was then taken to be typical of many-to-many traffic. Parameters come in order where ``order`` says so.
+Known are a device's step, the rate of links (less the headers of Ethernet, IP and TCP in frames of 9000 bytes), and the
+exchange; overhead and cost per message are 0. ``queues_s`` is the law with that alone, and ``contention_s`` with the
+contention that was then taken to be typical of many-to-many traffic. Parameters come in order where ``order`` says so.
 """
 
 import csv
@@ -26,7 +26,7 @@ CONTENTION = 0.5
 
 
 class Steps(NamedTuple):
-    """What is said of a step (s): by the law, the law with ``CONTENTION``, and two lines."""
+    """A step (s) by the law, the law with ``CONTENTION``, and two lines."""
 
     queues_s: float
     contention_s: float

@@ -8,7 +8,6 @@ has a footnote with the command that gives its figures.
 """
 
 import argparse
-import csv
 import re
 import statistics
 import sys
@@ -16,12 +15,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
+import pandas
 from pydantic import BaseModel
 
 from harness import results
 from harness.analysis import verdict as verdicts
+from harness.analysis.scaling import Overhead, curves, io_overheads
 from harness.core.emulation import profile
 from harness.core.exchange import bytes_per_server, place
 from harness.core.text import template
@@ -34,7 +34,7 @@ from harness.prediction.explain import HELPS, explain, seconds, sentences, size
 from harness.prediction.fitting import Fit, mean_error
 from harness.prediction.forecast import Basis, Prediction
 from harness.prediction.holdout import HeldOut, condition, hold_out
-from harness.prediction.observations import Observation, ObservationGroup, groups, informative
+from harness.prediction.observations import Observation, groups, informative
 from harness.prediction.workload import Workload
 from harness.report.page import static
 from harness.report.page.figures import Axis, Figure, Series, Spot, Style
@@ -57,7 +57,7 @@ SLICE_BYTES = 2**20
 SERVERS, REPLICATED, HOROVOD, CAFFE2 = (
     Workload(backend, MODEL, BATCH) for backend in ("parameter_server", "distributed_replicated", "horovod", "caffe2")
 )
-# What is compared on Daint, with the transport that its network is taken from.
+# The contenders on Daint, each with the transport that its network is taken from.
 WAYS: dict[str, tuple[Workload, str | None]] = {
     "servers": (SERVERS, None),
     "slices": (SERVERS.sliced(), None),
@@ -67,7 +67,7 @@ WAYS: dict[str, tuple[Workload, str | None]] = {
     "nccl": (HOROVOD, "nccl"),
     "caffe2": (CAFFE2, None),
 }
-# What is wanted of the law: the mean error on all sizes. The page has the goal above 32 workers.
+# The goal of the law's mean error on all sizes. The page has the goal above 32 workers.
 GOAL_ALL = 0.03
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # of the figure
 
@@ -87,7 +87,7 @@ def page() -> str:
     return re.sub(r"(?<=\d)%", " %", body) + mark + footnotes
 
 
-# --- what was measured, and fits to that ---
+# --- measurements, and fits to them ---
 
 
 @cache
@@ -96,13 +96,10 @@ def published() -> list[Result]:
 
 
 @cache
-def published_groups() -> list[ObservationGroup]:
-    return [group for group in groups(published())[0] if informative(group.observations)]
-
-
 def fit(system: str, transport: str = "grpc") -> Fit:
-    """Of what was published about ``system`` over ``transport``, with the software that has most points."""
-    alike = [each for each in published_groups() if (each.key.system, each.key.transport) == (system, transport)]
+    """The fit to the results that were published about ``system`` over ``transport``, with the software of most points."""
+    every, _ = groups([run for run in published() if run.system == system])
+    alike = [group for group in every if group.key.transport == transport and informative(group.observations)]
     return fitting.fit(max(alike, key=lambda group: len(group.observations)))
 
 
@@ -129,8 +126,8 @@ def verdict_on(system: str) -> verdicts.Verdict:
 
 def newer(nodes: int) -> verdicts.AtSize:
     """On so many nodes of Daint servers beside the fastest toolkit, which had a younger TensorFlow."""
-    alike = [each for one in verdict_on(DAINT).comparisons for each in one.sizes if each.workers == nodes]
-    return max(alike, key=lambda each: each.throughput_ratio.value)
+    sizes = [size for toolkit in verdict_on(DAINT).comparisons for size in toolkit.sizes if size.workers == nodes]
+    return max(sizes, key=lambda size: size.throughput_ratio.value)
 
 
 def kept_by_mpi() -> float:
@@ -141,21 +138,22 @@ def kept_by_mpi() -> float:
 
 def alike() -> list[tuple[str, verdicts.ComparedContender]]:
     """Toolkits that were published beside servers, and their system."""
-    return [(system, one) for system in ALIKE for one in verdict_on(system).comparisons if one.sizes]
+    return [(system, toolkit) for system in ALIKE for toolkit in verdict_on(system).comparisons if toolkit.sizes]
 
 
 def ahead(transport: str) -> list[float]:
-    """How many times the img/s of servers such toolkits have over ``transport``, each at its largest size."""
-    return [one.sizes[-1].throughput_ratio.value for _, one in alike() if one.facets["transport"] == transport]
+    """The ratio of the img/s of each such toolkit over ``transport`` to those of servers, at its largest size."""
+    toolkits = [toolkit for _, toolkit in alike() if toolkit.facets["transport"] == transport]
+    return [toolkit.sizes[-1].throughput_ratio.value for toolkit in toolkits]
 
 
 def searches_lost() -> list[float]:
-    """How many times longer, by the law, a step of what lost a published search is than that of what won it."""
+    """The ratio, by the law, of the step that lost each published search to the one that won it."""
     return [longer for system in SYSTEMS for _, longer in fit(system).searches]
 
 
 def met() -> int:
-    """On how many systems with servers the law errs no more than is wanted."""
+    """The number of systems with servers on which the law errs by no more than the goal."""
     return sum(mean_error(fit(system).errors) <= GOAL_ALL for system in SYSTEMS)
 
 
@@ -163,7 +161,7 @@ def worst(errors: Sequence[float]) -> float:
     return max(errors, key=abs)
 
 
-# --- what is predicted from it ---
+# --- predictions from them ---
 
 
 @cache
@@ -185,7 +183,7 @@ def at(way: str, nodes: int, ps: int) -> Prediction:
 
 
 def gain(old: str, new: str, nodes: int) -> tuple[float, float, float]:
-    """How much faster ``new`` is, with its interval, each with its best number of servers."""
+    """The ratio of the img/s of ``new`` to those of ``old``, with its interval, each with its best number of servers."""
     before, after = ((WAYS[way][0], start(way), best(way, nodes).ps) for way in (old, new))
     return forecast.gain(before, after, nodes)
 
@@ -198,37 +196,23 @@ def slices_in_no_order(nodes: int) -> Prediction:
 
 
 def binding(workers: int, system: str = DAINT) -> str:
-    """What binds the step that was published for so many workers, as the beginning of a sentence."""
+    """The cause that binds the step that was published for so many workers, as the beginning of a sentence."""
     run = measured(workers, system)
-    backend = SERVERS if run.workload.backend == SERVERS.backend else REPLICATED
-    workload = replace(backend, devices_per_node=run.workers // run.nodes)
+    workload = replace(run.workload, as_in_2017=False)
     return sentences(explain(workload, start_on(system, workload), run.nodes, run.ps))[0]
 
 
-class Search(NamedTuple):
-    """A published search for the number of servers, and what the law says of all ``tried`` numbers.
-
-    ``good`` are within 2 % of the best. The published number is predicted to give ``predicted`` img/s.
-    """
-
-    nodes: int
-    published: Observation
-    best: Prediction
-    good: list[int]
-    tried: int
-    predicted: float
-    short_by: float
-
-
 @cache
-def search(nodes: int) -> Search:
+def search(nodes: int) -> dict[int, float]:
+    """The predicted img/s on so many nodes, by all possible numbers of servers."""
     counts, steps = forecast.sweep(SERVERS, start("servers"), [nodes])
-    rates = nodes * BATCH / steps[:, 0]
-    winner = measured(nodes)
-    predicted = float(rates[counts.index(winner.ps)])
-    good = [ps for ps, rate in zip(counts, rates, strict=True) if rate * HELPS >= rates.max()]
-    short_by = 1 - predicted / float(rates.max())
-    return Search(nodes, winner, best("servers", nodes), good, len(counts), predicted, short_by)
+    return dict(zip(counts, (nodes * BATCH / steps[:, 0]).tolist(), strict=True))
+
+
+def good(nodes: int) -> list[int]:
+    """The numbers of servers that are within 2 % of the best."""
+    rates = search(nodes)
+    return [ps for ps, rate in rates.items() if rate * HELPS >= max(rates.values())]
 
 
 # --- bytes on servers ---
@@ -254,24 +238,22 @@ def share_of_kernels() -> float:
 # --- real images ---
 
 
-def of_2017(nodes: int, data: str) -> Result:
-    """The published run of servers on so many nodes of Daint."""
+@cache
+def overheads() -> dict[int, Overhead]:
+    """The share of the synthetic img/s that real images cost servers on Daint, by nodes."""
     software = fit(DAINT).group.key.software
-    wanted = (DAINT, software, nodes, data)
-    return next(run for run in published() if (run.system, run.software, run.nodes, run.data) == wanted)
-
-
-def overhead(nodes: int) -> float:
-    """The share of the synthetic img/s that real images cost."""
-    return 1 - of_2017(nodes, "real").img_per_s / of_2017(nodes, "synthetic").img_per_s
+    runs = [run for run in published() if (run.system, run.software) == (DAINT, software)]
+    ((_, sizes),) = io_overheads(curves(runs, by="family"))
+    return {size.workers: size for size in sizes}
 
 
 def slower_workers() -> float:
     """The median share of one worker's step by which real images make a step longer on 8 to 64 nodes."""
+    sizes = overheads()
     added = [
-        nodes * BATCH / of_2017(nodes, "synthetic").img_per_s / (1 / overhead(nodes) - 1) for nodes in (8, 16, 32, 64)
+        nodes / sizes[nodes].real.img_per_s - nodes / sizes[nodes].synthetic.img_per_s for nodes in (8, 16, 32, 64)
     ]
-    return statistics.median(added) / (BATCH / of_2017(1, "synthetic").img_per_s)
+    return statistics.median(added) * sizes[1].synthetic.img_per_s
 
 
 # --- experiments ---
@@ -301,7 +283,7 @@ def analysis(folder: str) -> Analysis:
 
 def figure(folder: str, finding: str, begins: str) -> float | tuple[float, float, float]:
     """The figure of a finding whose name begins so."""
-    figures = next(each.figures for each in analysis(folder).findings if each.name == finding)
+    figures = next(known.figures for known in analysis(folder).findings if known.name == finding)
     return next(value for name, value in figures.items() if name.startswith(begins))
 
 
@@ -312,15 +294,12 @@ def ratio(folder: str, finding: str, begins: str) -> str:
 
 
 @cache
-def steps_s(ways: str, links: str = "2.25") -> dict[int, float]:
-    """The shortest steady step by nodes, of points whose way matches a pattern, on links of this rate."""
-    shortest: dict[int, float] = {}
-    with (EXPERIMENTS / "steady" / "points.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["links"] == links and re.search(ways, row["way"]):
-                nodes, step_s = int(row["nodes"]), float(row["step_s"])
-                shortest[nodes] = min(step_s, shortest.get(nodes, step_s))
-    return shortest
+def steps_s(ways: str) -> dict[int, float]:
+    """The shortest steady step by nodes, of points whose way matches a pattern, on links of 2.25 GB/s."""
+    points = pandas.read_csv(EXPERIMENTS / "steady" / "points.csv")
+    alike = points[(points["links"] == 2.25) & points["way"].str.contains(ways)]
+    shortest = alike.groupby("nodes")["step_s"].min()
+    return dict(zip(shortest.index, shortest, strict=True))
 
 
 def device_s() -> float:
@@ -347,7 +326,7 @@ def efficiencies() -> Figure:
             Style("c0", "circle"),
         ),
         Series("slices on servers, emulated", "curve", emulated("slices, in order"), Style("c2", "diamond")),
-        Series("allreduce, emulated", "curve", emulated("^(pytorch|caffe2|horovod)"), Style("c5", "triangle-up")),
+        Series("allreduce, emulated", "curve", emulated("^(?:pytorch|caffe2|horovod)"), Style("c5", "triangle-up")),
         Series("servers with whole tensors, predicted", "line", servers, Style("c0", dash="dash")),
         Series("Horovod over MPI, predicted", "line", mpi, Style("c5", dash="dot")),
     ]
@@ -356,20 +335,20 @@ def efficiencies() -> Figure:
     return Figure("efficiency", "", "", x, y, series)
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two pages say the same: equal words, and numbers equal to a unit of their last digit or half a per cent.
+def same(page: str, other: str) -> bool:
+    """Check that two pages say the same: equal words, and numbers equal to a unit of their last digit or half a per cent.
 
     Least squares and random draws differ in their last digits from processor to processor.
     """
 
-    def close(one: str, other: str) -> bool:
-        digits = max(len(text.partition(".")[2]) for text in (one, other))
-        values = [float(text.replace(",", "")) for text in (one, other)]
+    def close(*texts: str) -> bool:
+        digits = max(len(text.partition(".")[2]) for text in texts)
+        values = [float(text.replace(",", "")) for text in texts]
         return bool(abs(values[0] - values[1]) <= max(1.01 * 10**-digits, 0.005 * max(values)))
 
     number = re.compile(r"\d[\d,]*(?:\.\d+)?")
-    words = number.sub("#", one) == number.sub("#", other)
-    return words and all(map(close, number.findall(one), number.findall(other)))
+    words = number.sub("#", page) == number.sub("#", other)
+    return words and all(map(close, number.findall(page), number.findall(other)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
