@@ -18,7 +18,7 @@ from harness.core.spec import Frozen
 FIRST = 10  # steps, as many as the protocol's warm-up has
 # The relative difference that losses may have from float32 on another device, by precision (benchmarks/gpu_check.py).
 TOLERANCES = {"fp32": 1e-3, "tf32": 0.02, "amp": 0.05, "fp16": 0.05}
-FP32_ON_CPUS = 1e-4  # 30 times as much as repeats with parameter servers were found to differ by (docs/regressions.md)
+FP32_ON_CPUS = 1e-4  # 30 times the largest difference of repeats with parameter servers (docs/regressions.md)
 EMULATED = "an emulated device computes no losses; its gradients are known values, which tests check the sums of"
 REAL = "images from files may be others tomorrow; synthetic ones are always the same"
 AS_MANY_AS_NEEDED = "warm-up ended when steps were steady, after another number of them each time"

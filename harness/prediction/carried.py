@@ -2,7 +2,7 @@
 
 docs/kernels.md describes the kernels. Gradients are taken to travel as their largest messages do: S bytes in t seconds. A
 message costs its bytes alone: the latency of a small one is hidden where many are under way. Predictions with that latency
-for each tensor were too slow by up to 39 % (docs/scaling-model.md).
+for each tensor were too slow by up to 39 %.
 """
 
 import math

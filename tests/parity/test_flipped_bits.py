@@ -1,6 +1,6 @@
 """Flipped bits in gradients of a real training: which a run or its fingerprint notices, and which are missed.
 
-The table in docs/regressions.md is what `-s` prints of 1,000; of 100 each bit flips as often. A run fails if ranks end with
+The totals in docs/regressions.md are those of the table that `-s` prints of 1,000; of 100 each bit flips as often. A run fails if ranks end with
 other parameters, or with a number that is not finite. Of one that counts, three repeats are looked at, of which one has the
 flip: its losses may show it however repeats of that software differ, or its bits where they do not.
 """
@@ -86,7 +86,7 @@ def trained(harness: Harness, environment: Callable[..., Path], tmp_path: Path, 
 
 
 def table(counts: Counter[tuple[bool, int, str]]) -> str:
-    """For docs/regressions.md."""
+    """How many flips of each bit were noticed, and how."""
     lines = []
     for bit in (*EXPONENT, *MANTISSA):
         name = f"exponent {bit - 23}" if bit in EXPONENT else f"mantissa {bit}"
