@@ -157,9 +157,11 @@ def arrange(spec: RunSpec, placed: Callable[[RunSpec], list[Piece]] = placed) ->
 def exchange(
     spec: RunSpec, pulls: Pulls = "before_forward", placed: Callable[[RunSpec], list[Piece]] = placed
 ) -> ServerExchange:
-    per_node = spec.options["ps_per_node"]
+    pieces, per_node = placed(spec), spec.options["ps_per_node"]
+    if per_node > 1:
+        pieces = [replace(piece, ps=piece.ps // per_node) for piece in pieces]
     return ServerExchange(
-        pieces=tuple(replace(piece, ps=piece.ps // per_node) for piece in placed(spec)),
+        pieces=tuple(pieces),
         servers=-(-spec.options["ps"] // per_node),
         ps_per_node=per_node,
         workers_per_node=spec.options["workers_per_node"],

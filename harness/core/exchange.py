@@ -6,6 +6,7 @@ functions; ``harness.prediction`` turns it into time.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from itertools import pairwise
 from typing import Literal
 
@@ -39,15 +40,16 @@ def place(tensors: Sequence[Tensor], servers: int, strategy: str, slice_bytes: i
     far (the lowest number first). ``partitioned`` first cuts tensors into slices of at most ``slice_bytes``; the others
     keep them whole, as TensorFlow 1 did, so that the fullest server can never hold less than the largest tensor.
     """
-    held = [0] * servers
+    emptiest = [(0, ps) for ps in range(servers)]  # a heap
     pieces: list[Piece] = []
     for tensor in tensors:
         count = -(-tensor.bytes // max(slice_bytes, BYTES_PER_ELEMENT)) if strategy == "partitioned" else 1
         bounds = [tensor.elements * number // count for number in range(count + 1)]
         for begin, end in pairwise(bounds):
-            ps = len(pieces) % servers if strategy == "round_robin" else held.index(min(held))
+            held, ps = (0, len(pieces) % servers) if strategy == "round_robin" else emptiest[0]
             pieces.append(Piece(tensor.name, ps, begin, end))
-            held[ps] += pieces[-1].bytes
+            if strategy != "round_robin":
+                heapreplace(emptiest, (held + pieces[-1].bytes, ps))
     return pieces
 
 

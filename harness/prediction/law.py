@@ -19,7 +19,7 @@ found in measurements (docs/scaling-model.md): many-to-many traffic takes longer
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -293,23 +293,19 @@ def law(exchange: Exchange, profile: ModelProfile) -> Law:
     bytes_ = np.array([piece.bytes for piece in exchange.pieces], float)
     server = np.array([piece.ps for piece in exchange.pieces])
     again = exchange.pulls == "after_push"
-    queues = [_lines(left, bytes_, pieces, again) for pieces in _by_server(server)]
-    pieces = np.concatenate(_by_server(server))
-    served = Queue(np.concatenate(queues, axis=1), pieces, server[pieces])
-    every = np.arange(len(bytes_))
-    at_worker = Queue(_lines(left, bytes_, every, again), every, np.full(len(every), WORKER))
-    phase = Phase(served.longest(), at_worker.longest())
+    phase = Phase(_queue(left, bytes_, server, again).longest(), _at_worker(left.tobytes(), bytes_.tobytes(), again))
     return Law(exchange, None if again else phase, phase)
 
 
-def _by_server(server: Integers) -> list[Integers]:
-    """The pieces of each server that has any, in the order of the model."""
-    order = np.argsort(server, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(server[order])) + 1)
+@lru_cache(maxsize=64)
+def _at_worker(left: bytes, piece_bytes: bytes, again: bool) -> Queue:
+    """The longest lines at a worker, which exchanges all pieces, wherever they are."""
+    sizes = np.frombuffer(piece_bytes)
+    return _queue(np.frombuffer(left), sizes, np.full(len(sizes), WORKER), again).longest()
 
 
-def _lines(left: Floats, bytes_: Floats, pieces: Integers, pulled_again: bool) -> Floats:
-    """The lines of one endpoint, for the pieces that queue there.
+def _queue(left: Floats, bytes_: Floats, server: Integers, pulled_again: bool) -> Queue:
+    """The lines of the pieces, which queue at their servers in the order of the model.
 
     Pulled, piece i has come when all bytes up to it have, and then the rest of the forward pass is left. Pushed, piece i
     exists when that same share of the backward pass is done, and then it and all pieces before it follow. So both passes
@@ -319,8 +315,17 @@ def _lines(left: Floats, bytes_: Floats, pieces: Integers, pulled_again: bool) -
     i that binds the first and the piece k that binds the second, after the bytes from i on and once more those of k; the
     largest k binds (the two-machine flow shop of Johnson 1954).
     """
-    again = np.maximum.accumulate(bytes_[pieces]) * pulled_again
-    return np.stack([left[pieces], np.cumsum(bytes_[pieces]), again, np.arange(1.0, len(pieces) + 1) + pulled_again])
+    pieces = np.argsort(server, kind="stable")
+    sizes, server = bytes_[pieces], server[pieces]
+    first = np.flatnonzero(np.diff(server, prepend=server[0] - 1))  # of each server's pieces
+    counts = np.diff(first, append=len(pieces))
+    total = sizes.cumsum()
+    bytes_ = total - np.repeat(total[first] - sizes[first], counts)
+    messages = np.arange(1.0, len(pieces) + 1) - np.repeat(first, counts) + pulled_again
+    again = np.zeros(len(pieces))
+    if pulled_again:
+        again = np.concatenate([np.maximum.accumulate(of_server) for of_server in np.split(sizes, first[1:])])
+    return Queue(np.stack([left[pieces], bytes_, again, messages]), pieces, server)
 
 
 def _allreduce(exchange: AllreduceExchange, profile: ModelProfile) -> Law:
