@@ -3,9 +3,9 @@
     python benchmarks/error_rates.py [--draws 500] [--only PATTERN] [--seed 1]
 
 Rows of results are made with noise of a known kind, and handed to what the commands call: ``fastest.races`` (best),
-``verdict.verdict``, ``regression.compare`` and ``ab.judge``. Each contender's jobs are drawn by themselves, as are those of
-both sides of a regression. Where contenders take turns in one allocation they share its noise, repeat after repeat. docs/error-rates.md has a
-selection of the tables. With 500 draws a share of 5 % has a standard error of 1 %.
+``verdict.verdict``, ``regression.compare`` and ``ab.judge``. Each contender's jobs are drawn by themselves, as are
+those of both sides of a regression. Where contenders take turns in one allocation they share its noise, repeat after
+repeat. docs/error-rates.md has a selection of the tables. With 500 draws a share of 5 % has a standard error of 1 %.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Flipped bits in gradients of a real training: which a run or its fingerprint notices, and which are missed.
 
-The totals in docs/regressions.md are those of the table that `-s` prints of 1,000; of 100 each bit flips as often. A run fails if ranks end with
-other parameters, or with a number that is not finite. Of one that counts, three repeats are looked at, of which one has the
-flip: its losses may show it however repeats of that software differ, or its bits where they do not.
+The totals in docs/regressions.md are those of the table that `-s` prints of 1,000; of 100 each bit flips as often. A
+run fails if ranks end with other parameters, or with a number that is not finite. Of one that counts, three repeats are
+looked at, of which one has the flip: its losses may show it however repeats of that software differ, or its bits where
+they do not.
 """
 
 import json

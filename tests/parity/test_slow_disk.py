@@ -42,7 +42,8 @@ def test_a_step_waits_for_a_limited_disk_as_long_as_is_predicted_and_not_at_all_
     tolerance: float,
 ) -> None:
     """PyTorch is ahead by four batches. TensorFlow is by up to three groups of 256 images, of the 24 in its window: the
-    wait is half of a step, so that one group more or less at an end changes it by 8 %. benchmarks/slow_disk.py has longer windows.
+    wait is half of a step, so that one group more or less at an end changes it by 8 %.
+    benchmarks/slow_disk.py has longer windows.
     """
     environment(backend)
     (tmp_path / "device.toml").write_text(slow_disk.DEVICE)
