@@ -57,7 +57,7 @@ class Case:
         self.answered(done.refused(), **names)
 
     @contextmanager
-    def raises(self, error: type[BaseException], **names: object) -> Iterator[None]:
+    def raises(self, error: type[Exception], **names: object) -> Iterator[None]:
         """Check that the block raises such an error, and its message."""
         with pytest.raises(error) as raised:
             yield

@@ -248,11 +248,11 @@ def test_of_a_log_of_any_length_little_is_in_memory_at_once(tmp_path: Path) -> N
     with log.open("w") as lines:
         lines.writelines(["img/s: 5\n", *(f"{'x' * 1023}\n" for _ in range(32 << 10)), "img/s: 7\n"])
     process = SimpleNamespace(name="worker-0", role="worker", rank=0, host="node0")
-    followed = SimpleNamespace(process=process, phase="window")
+    followed = SimpleNamespace(process=process, phase="window", log=log)
     tracemalloc.start()
     try:
         assert printed(program(pattern="img/s: ([0-9.]+)"), log)[0] == 7
-        error = failure(SimpleNamespace(repeat_dir=tmp_path), followed, "exited with code 3")  # type: ignore[arg-type]
+        error = failure(followed, "exited with code 3")  # type: ignore[arg-type]
         assert end_of(log).endswith("x\nimg/s: 7\n")
         assert tracemalloc.get_traced_memory()[1] < 2 << 20
     finally:
