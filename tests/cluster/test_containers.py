@@ -26,8 +26,10 @@ def user(cluster: VirtualCluster, tmp_path: Path) -> User:
 
 def with_a_plugin(user: User) -> None:
     """Give the site an srun that opens images."""
+    (programs := user.folder / "programs").mkdir()
+    (programs / "srun").symlink_to(ROOT / "tests" / "programs" / "srun")
     lines = [line for line in user.site.read_text().splitlines() if not line.startswith("env_vars")]
-    user.site.write_text("\n".join(lines) + PLUGIN.format(programs=ROOT / "tests" / "programs"))
+    user.site.write_text("\n".join(lines) + PLUGIN.format(programs=programs))
 
 
 @pytest.mark.slow
