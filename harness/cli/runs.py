@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -45,6 +45,8 @@ from harness.running.run import Run
 from harness.sites import config
 from harness.sites import site as sites
 from harness.worker.agent.seating import SPEC, SUBMISSION
+
+Row = TypeVar("Row", statuses.RunStatus, PointStatus)
 
 # Fields of RunSpec that say nothing about a training, and those whose defaults are others there.
 MEASURING = ("data", "data_cache", "warmup_steps", "steps", "repeats", "straggler_limit", "dilation", "bytes_scale")
@@ -291,7 +293,7 @@ def status(paths: tuple[Path, ...], as_json: bool) -> None:
     RUN_DIR is a run directory or a folder with some, such as that of a study.  [default: all in the usual --output]
     """
     rows = statuses.status(_runs(paths))
-    print_status(rows, as_json, outcomes.runs(rows))
+    print_status(rows, as_json, outcomes.runs)
 
 
 @click.command("collect")
@@ -309,16 +311,16 @@ def collect(paths: tuple[Path, ...], wait: bool, quiet: bool, as_json: bool) -> 
         with followed(quiet) as line:
             collecting.wait([run for run in runs if not run.record_file.exists()], line)
     collected = collecting.collect_all(runs)
-    print_status(collected, as_json, outcomes.runs(collected))
+    print_status(collected, as_json, outcomes.runs)
     for run_status in collected:
         if run_status.record and run_status.record.problem:
             raise failed(run_status.record, run_status.run)
-        if run_status.problem:
+        if run_status.state == "unreadable":
             raise RunFailed(f"{run_status.run.folder}: {run_status.problem}")
 
 
-def print_status(rows: Sequence[statuses.RunStatus] | Sequence[PointStatus], as_json: bool, text: str) -> None:
-    click.echo(json.dumps([row.as_dict() for row in rows]) if as_json else text)
+def print_status(rows: Sequence[Row], as_json: bool, table: Callable[[Sequence[Row]], str]) -> None:
+    click.echo(json.dumps([row.as_dict() for row in rows]) if as_json else table(rows))
 
 
 @click.command("cancel")

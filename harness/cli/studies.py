@@ -61,7 +61,7 @@ def study_run(**given: Any) -> None:
         with followed(given["quiet"], campaign.progress) as line:
             campaign.carry_out(work, line, _called(given), given["max_jobs"], wait=not given["no_wait"])
         points = campaign.status()
-    print_status(points, given["as_json"], outcomes.study(points) if given["no_wait"] else outcomes.of_study(points))
+    print_status(points, given["as_json"], outcomes.study if given["no_wait"] else outcomes.of_study)
     if error := problem(points, len(work), _called(given)):
         raise error
 
@@ -97,7 +97,7 @@ def _called(given: dict[str, object]) -> str:
 def study_status(as_json: bool, **given: Any) -> None:
     """How far the points of the study FILE are. Changes nothing."""
     points = _campaign(given).status()
-    print_status(points, as_json, outcomes.study(points))
+    print_status(points, as_json, outcomes.study)
 
 
 @_of_file("collect", "Make the records of points whose jobs have ended", "as_json")
@@ -106,7 +106,7 @@ def study_collect(as_json: bool, **given: object) -> None:
     campaign = _campaign(given)
     campaign.collect()
     points = campaign.status()
-    print_status(points, as_json, outcomes.study(points))
+    print_status(points, as_json, outcomes.study)
     if error := problem(points, 0, _called(given)):
         raise error
 

@@ -127,8 +127,9 @@ def _recorded(run: Run) -> RunStatus:
         record = run.RECORD.read(run.record_file, figures=not run.submitted)
     except InvalidInput as error:
         return RunStatus(run, "unreadable", run.done(), problem=str(error).removeprefix(f"{run.folder}/"))
-    done = run.done()
-    if not run.submitted and isinstance(record, Record | KernelRecord | LaunchRecord):
+    if run.submitted or not isinstance(record, Record | KernelRecord | LaunchRecord):
+        done = run.done()
+    else:
         done = run.planned() if record.status == "completed" else len(record.repeats)
     return RunStatus(run, "recorded", done, record=record)
 

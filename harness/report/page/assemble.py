@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness import __version__
-from harness.analysis import fastest
+from harness.analysis import fastest, scaling
 from harness.analysis import verdict as verdicts
 from harness.core.text import interval, percent, plural
 from harness.report.page import (
@@ -73,8 +73,9 @@ def page(
 def sections(runs: Sequence[Result]) -> list[Section]:
     """The sections of a report that have something to show."""
     completed, failed = ([run for run in runs if run.completed == ended] for ended in (True, False))
-    races = fastest.races(completed)
-    drawn = lines.of(runs, races)
+    curves = scaling.curves(completed)
+    races = fastest.races(completed, curves)
+    drawn = lines.of(runs, races, curves)
     histories, overheads = run_figures.history(completed), curve_figures.overheads(drawn)
     every = [
         _section("throughput", curve_figures.growth(drawn, "weak"), words=[lines.usual_terms(drawn)]),

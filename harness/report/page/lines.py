@@ -123,13 +123,16 @@ def days(started: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(time[:10] for time in (*started[:1], *started[-1:])))
 
 
-def of(results: Sequence[Result], races: Sequence[Race] = ()) -> list[Line]:
+def of(results: Sequence[Result], races: Sequence[Race] = (), known: Sequence[Curve] | None = None) -> list[Line]:
     """The curves of the completed trainings: measured ones first, each kind by its facets.
 
-    Efficiencies are relative to the base of their race, if it is among ``races``.
+    Efficiencies are relative to the base of their race, if it is among ``races``. ``known`` are the curves of all of them,
+    if they were computed already.
     """
     measured, published = ([run for run in results if run.measured == ours] for ours in (True, False))
-    curves = scaling.curves([run for run in measured if run.completed])
+    if known is None:
+        known = scaling.curves([run for run in measured if run.completed])
+    curves = [curve for curve in known if curve.facets["origin"] == "measured"]
     sources = ["source", "software", "framework", "transport"]
     for values, its in scaling.grouped([run for run in published if run.completed], attrgetter(*sources)):
         stated = dict(zip(sources, values, strict=True))
