@@ -1,4 +1,4 @@
-"""What else could explain the published scaling: the law of `harness fit` beside variants of it, in one table.
+"""What else could explain the published scaling: the law of `harness model fit` beside variants of it, in one table.
 
     python benchmarks/law_variants.py
 

@@ -2,7 +2,7 @@
 
     python benchmarks/zero_shot.py
 
-Each point of several devices is predicted as by `harness predict --single IMG_PER_S --network rdma:RATE`, where a single
+Each point of several devices is predicted as by `harness model predict --single IMG_PER_S --network rdma:RATE`, where a single
 one was published, too. The last row is without "rdma:" and "sockets:". What is known of parameters beforehand was chosen
 with these points in sight (harness/prediction/parameters.py), so that only points that come later test it.
 """

@@ -184,7 +184,7 @@ def load_kernels(*results: str | Path, status: Status | None = "completed") -> p
 
 
 def compare(old: str | Path, new: str | Path, *, threshold: float = regression.THRESHOLD) -> pandas.DataFrame:
-    """Compare two measurements: ``harness regression``. ``old`` and ``new`` are results as in ``load``.
+    """Compare two measurements: ``harness compare``. ``old`` and ``new`` are results as in ``load``.
 
     Returns one row per pair of equal measurements, of trainings and of each size of a kernel, the worst first:
     ``measurement``, ``verdict`` (such as "slower"), ``change`` (NEW / OLD − 1 of the rate) with its 95 % interval ``low``
@@ -229,7 +229,7 @@ def predict(
     read_rate: float | str | None = None,
     **fields: object,
 ) -> pandas.DataFrame:
-    """Predict throughput on so many ``nodes``: ``harness predict``.
+    """Predict throughput on so many ``nodes``: ``harness model predict``.
 
     Start from what was published about a ``site``, from ``results``, or from ``single`` (img/s of one worker, or its
     record) with the ``network``: its line rate in bytes/s or such as ``"rdma:25Gbit/s"``, or what ``harness kernel

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Callable, FrozenSet, List
@@ -29,7 +30,8 @@ def specification(name: str, bytes_scale: float = 1.0) -> ModelSpecification:
     """The model's layers, tensors and sizes, with that scale. ``-`` is accepted for ``_``; raises ``UnknownModel``."""
     folder = name.replace("-", "_")
     if folder not in _folders():
-        raise UnknownModel(f"unknown model {name!r}; known: {', '.join(names())}")
+        close = [f"did you mean {each}? " for each in get_close_matches(folder, names(), n=1)]
+        raise UnknownModel(f"unknown model {name!r}; {''.join(close)}known models are {', '.join(names())}")
     loaded = importlib.import_module(f"{__name__}.{folder}.specification").SPECIFICATION
     return loaded if bytes_scale == 1 else replace(loaded, scale=bytes_scale)
 

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from harness import __version__
 from harness.core.parts import PARTS, part
 from harness.core.progress import CLEAR_LINE
-from harness.core.text import did_you_mean
+from harness.core.text import did_you_mean, listed
 from harness.errors import HarnessError, Interrupted, InvalidInput
 
 NO_COLOR = bool(os.environ.get("NO_COLOR"))  # https://no-color.org
@@ -112,25 +112,19 @@ COMMANDS = {
         "study": ("studies.study", "Measure the matrix of runs that a file describes"),
         "train": ("runs.train", "Train to an accuracy, and print the time that took"),
         "launch": ("runs.launch", "Start your own distributed program as ours are started"),
-        "status": ("runs.status", "Show how far runs are"),
-        "collect": ("runs.collect", "Make the records of runs whose jobs have ended"),
-        "cancel": ("runs.cancel", "Cancel the jobs of runs"),
+        "jobs": ("runs.jobs", "Show how far runs are, collect their records, or cancel them"),
     },
     "Answer": {
         "table": ("answers.table", "Print results as a table"),
         "best": ("answers.best", "Say who is fastest and who scales best, toolkits or servers"),
         "report": ("answers.report", "Write results as one interactive page, or as figures"),
-        "regression": ("regressions.regression", "Say whether anything in NEW is slower than in OLD"),
+        "compare": ("regressions.compare", "Say whether anything in NEW is slower than in OLD"),
         "baseline": ("regressions.baseline", "Keep measurements under a name, to judge later ones by"),
         "history": ("regressions.history", "Find when the measurements of a long time changed"),
-        "export": ("answers.export", "Write results for other tools"),
-        "import": ("answers.import_", "Read what other suites measured"),
-        "check": ("answers.check", "Verify records in full"),
+        "results": ("answers.results", "Export results, import those of other suites, or verify records"),
     },
     "Predict": {
-        "predict": ("predictions.predict", "Predict img/s for numbers of nodes"),
-        "explain": ("predictions.explain", "Say what limits a backend on so many nodes, and why"),
-        "fit": ("predictions.fit", "Fit the scaling model to results"),
+        "model": ("predictions.model", "Predict and explain img/s with the scaling model, or fit it"),
     },
     "Set up": {
         "list": ("listing.list_", "List backends, models, kernels, environments, sites, references"),
@@ -145,6 +139,15 @@ ALL = {name: entry for group in COMMANDS.values() for name, entry in group.items
 
 class Commands(click.Group):
     """The commands. The module of one is loaded when it is called: that of `run` loads every backend for its options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line. ``help`` and ``version`` are understood without their dashes."""
+        match args:
+            case ["help", *command]:
+                args = [*command, "--help"]
+            case ["version"]:
+                args = ["--version"]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(ALL)
@@ -162,7 +165,12 @@ class Commands(click.Group):
         """The command that ``args`` begin with. For one that does not exist the nearest that does is named."""
         name = args[0]
         if name not in ALL and not name.startswith("-"):
-            meant = did_you_mean(name, ALL)
+            groups = {each: self.get_command(context, each) for each in ALL}
+            having = [
+                each for each, group in groups.items() if isinstance(group, click.Group) and name in group.commands
+            ]
+            within = [f"{each} {name}" for each in having]
+            meant = f"did you mean {listed(within, 'or')}?" if within else did_you_mean(name, ALL)
             raise click.UsageError(f"there is no command {name!r}{meant and f'; {meant}'}", context)
         return super().resolve_command(context, args)
 

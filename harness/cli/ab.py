@@ -10,7 +10,7 @@ import click
 
 from harness import kernels
 from harness.cli.kernels import BYTES, SIZE, kernel_of
-from harness.cli.options import COMPLETED, WRITTEN, GroupedCommand, grouped, option, place_of, spec_options
+from harness.cli.options import COMPLETED, WHAT, WRITTEN, GroupedCommand, grouped, option, place_of, spec_options
 from harness.cli.runs import CHECKED_BEFORE, RUNNING, carried_out, program_options
 from harness.cli.values import PATH, SHARE, completing
 from harness.core import backend as backends
@@ -59,7 +59,7 @@ KERNEL = option(
         click.Argument(["command"], nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED),
         *TWO_SIDES,
         *spec_options(("mpi",)),
-        *grouped("What to measure", MPI, KERNEL, BYTES, SIZE),
+        *grouped(WHAT, MPI, KERNEL, BYTES, SIZE),
         *grouped("Of COMMAND", *program_options(*backends.option_owners(), "mpi")),
         *RUNNING,
         *CHECKED_BEFORE,
@@ -108,7 +108,7 @@ def ab(
     if outcome.records:
         _tell(comparison, runs, outcome.records, as_json)
     elif not place.dry_run and not as_json:
-        click.echo(f"when they have ended: harness collect {planned.folder}; harness ab --of {planned.folder}")
+        click.echo(f"when they have ended: harness jobs collect {planned.folder}; harness ab --of {planned.folder}")
 
 
 def _subject(command: tuple[str, ...], kernel: str | None, given: dict[str, object]) -> Subject:

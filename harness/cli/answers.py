@@ -1,4 +1,4 @@
-"""Answers from results: table, best, report, import, export; and check, which verifies records."""
+"""Answers from results: table, best and report; and results, which exports, imports and verifies them."""
 
 import json
 import os
@@ -162,7 +162,12 @@ def report(
         click.echo(f"{figures}: {len(files)} files", err=output == "-")
 
 
-@click.group("import")
+@click.group("results")
+def results() -> None:
+    """Export results, import those of other suites, or verify records."""
+
+
+@results.group("import")
 def import_() -> None:
     """Read measurements of other suites as tables, which all commands take that take results."""
 
@@ -189,7 +194,7 @@ def import_mlperf(logs: tuple[Path, ...], backend: str, devices: int | None, per
             write_atomically(file, table)
 
 
-@click.command("export")
+@results.command("export", short_help="Write results for other tools")
 @RESULTS
 @click.option("--format", "name", type=click.Choice(exporters.FORMATS), help="[default: what the FILE's suffix names]")
 @click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")
@@ -216,7 +221,7 @@ def export(
     click.echo(f"{plural(len(results), 'row' if of_kernels else 'result')}: {file}")
 
 
-@click.command("check")
+@results.command("check", short_help="Verify records in full")
 @RESULTS
 def check(sources: tuple[str, ...]) -> None:
     """Verify records in full: derive every figure again from the raw times, and judge all evidence again.

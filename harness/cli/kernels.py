@@ -6,7 +6,7 @@ from itertools import chain, product
 import click
 
 from harness import kernels
-from harness.cli.options import GroupedCommand, grouped, option, place_of, spec_options, specs_of
+from harness.cli.options import WHAT, GroupedCommand, grouped, option, place_of, spec_options, specs_of
 from harness.cli.runs import RUNNING, measure, several_of_each
 from harness.cli.values import Given, ParsedText, completing
 from harness.core import backend as backends
@@ -60,7 +60,7 @@ def _sizes(name: str, fitting: str, given: Given) -> tuple[int, ...] | None:
             ["name"], metavar="KERNEL|network", shell_complete=completing(lambda: [*kernels.names(), NETWORK])
         ),
         *several_of_each("every one that has the kernel, over every transport", "1; of network 2"),
-        *grouped("What to measure", BYTES, SIZE),
+        *grouped(WHAT, BYTES, SIZE),
         *spec_options(
             {*backends.unused_by_kernels(), "backend", "nodes", "mpi"},
             wanted=lambda backend: backend.kernels,
@@ -78,7 +78,7 @@ def kernel(name: str, **given: object) -> None:
     With `network` in place of a KERNEL all transports are compared, 50 steps of 3 repeats each: a ping-pong between the
     first and the last node, where a backend has one, an allreduce among all, and what all send to one parameter server or
     to one on every node, and read from there. Over one transport, MPI's if there is one, each node is paired with each
-    other one: slow nodes and links are named. `harness predict --network` starts from the records.
+    other one: slow nodes and links are named. `harness model predict --network` starts from the records.
 
     `harness kernel allreduce --backend pytorch --transport mpi --nodes 2 --bytes 1KiB..1MiB`
 

@@ -160,5 +160,5 @@ def list_references(as_json: bool) -> None:
         f"{table(lines, right={7})}\n\n"
         "`reference` stands for all of them where a command takes results, `reference:TEXT` for those that name TEXT:\n"
         "    harness report reference:daint\n"
-        "    harness export reference --format csv"
+        "    harness results export reference --format csv"
     )

@@ -1,5 +1,6 @@
 """Options of the commands that measure: what to measure (read off the spec and off every backend), where, and how."""
 
+import re
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -21,19 +22,71 @@ from harness.core.validation import option_name
 from harness.running.prepare import Place, place_of_runs
 from harness.sites import site as sites
 
+# Of the options under these headings help shows the USUAL ones. The others are as useful, but to fewer people.
+WHAT, WHERE, HOW, OF_BACKENDS = "What to measure", "Where to run", "How to run", "Options of "
+USUAL = {
+    *("backend", "nodes", "model", "batch_size", "steps", "repeats", "data", "device", "devices_per_node", "transport"),
+    *("site", "account", "time_limit", "no_wait", "output", "environment", "container", "tag", "dry_run", "as_json"),
+    *("kernel", "bytes", "size", "preflight"),
+}
+_ARGUMENTS = "harness.arguments"  # what a command's context keeps
+
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its options under headings (``option.group``, a name set by ``grouped``)."""
+    """A command whose help lists its options under headings (``option.group``, a name set by ``grouped``).
+
+    ``--help`` leaves out rare ones, unless they are of a backend that the command line names, and shortens the others.
+    ``--help-all`` shows everything.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line. Help, which comes before other options, looks into it for the backends."""
+        ctx.meta[_ARGUMENTS] = [*args]
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters, with --help-all before --help."""
+        *parameters, last = super().get_params(ctx)
+        if not any(map(_rare, parameters)):
+            return [*parameters, last]
+        explained = f"Show all {len(parameters)} options. With --backend NAME, --help shows those of NAME."
+        every = click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, help=explained)
+        every.callback = self._help_all
+        return [*parameters, every, last]
+
+    def _help_all(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            ctx.meta[_ARGUMENTS] = None
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, group by group, in the order in which the groups first appear."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
-                groups.setdefault(getattr(parameter, "group", "Other"), []).append(record)
+        arguments, parameters = ctx.meta.get(_ARGUMENTS), self.get_params(ctx)
+        shortened = arguments is not None and any(map(_rare, parameters))
+        words = {word.replace("-", "_") for argument in arguments or () for word in re.split("[=,:]", argument)}
+        options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
+        for parameter in sorted(options, key=lambda each: not hasattr(each, "group")):
+            group = getattr(parameter, "group", "Other")
+            of_named = words.intersection(group.removeprefix(OF_BACKENDS).split(", "))
+            if (of_named or not shortened or not _rare(parameter)) and (record := parameter.get_help_record(ctx)):
+                names, explained = record
+                groups.setdefault(group, []).append((names, _shortened(explained) if shortened else explained))
         for heading, rows in groups.items():
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                formatter.write_dl(rows, col_max=24 if shortened else 30)
+
+
+def _rare(parameter: click.Parameter) -> bool:
+    group = getattr(parameter, "group", "")
+    return (group in (WHAT, WHERE, HOW) or group.startswith(OF_BACKENDS)) and parameter.name not in USUAL
+
+
+def _shortened(explained: str) -> str:
+    """The text of an option up to its first semicolon, with its default."""
+    text, default, value = explained.partition("  [default: ")
+    return text.partition("; ")[0] + default + value.partition("; ")[0].removesuffix("]") + ("]" if default else "")
 
 
 def grouped(group: str, *options: click.Option) -> list[click.Option]:
@@ -77,12 +130,14 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
 # The metavars of fields that are not only a choice of a few.
 WRITTEN = {"device": "|".join(DEVICES), "mpi": "|".join(MPI_LIBRARIES), "window": "SIZE", "log": "PROGRAM"}
 
+SHORT = {"nodes": "-n"}
+
 WHERE_TO_RUN = grouped(
-    "Where to run",
+    WHERE,
     option(
         "--site",
-        "cluster to run on, as SYSTEM or SYSTEM:PARTITION; see `harness list sites`; local is this machine  "
-        "[default: $HARNESS_SITE, your config's, this cluster, or local; see `harness config`]",
+        "cluster to run on, SYSTEM or SYSTEM:PARTITION; see `harness list sites`; local is this machine  "
+        "[default: `harness config` says; $HARNESS_SITE, your config's, this cluster, or local]",
         "NAME|FILE",
         shell_complete=completing(sites.names),
     ),
@@ -92,20 +147,20 @@ WHERE_TO_RUN = grouped(
     option("--time-limit", "of the job  [default: the sum of its repeats' --timeout, at most the site's]", "1h30m"),
     number("--jobs", "share the repeats out among so many jobs, as what is claimed counts jobs  [default: 1]"),
     option("--hosts", "host file, for sites that are reached with ssh", "FILE", PATH),
-    flag("--no-wait", "submit and return; see `harness status` and `harness collect`"),
+    flag("--no-wait", "submit and return; see `harness jobs status` and `harness jobs collect`"),
     flag("--no-submit", "write the run directory and the job script only, to submit it by hand"),
 )
 HOW_TO_RUN = grouped(
-    "How to run",
+    HOW,
     option("--output", "folder for run directories  [default: runs]", "DIR", PATH),
     option("--env environment", "Python environment to use instead of the built one", "PATH", PATH),
     option("--container", "image to run in, such as apptainer:FILE.sif; see docs/containers.md", "TYPE:IMAGE", str),
     several("--mount mounts", "folder to see in the image", "DIR[:DIR]"),
     several("--container-option container_options", "option for what opens the image"),
-    option("--tag", "a name that the records keep, to select them by: `harness table 'runs/ @ tag=NAME'`", "NAME"),
+    option("--tag", "a name for the records; to select them by, as in `harness table 'runs/ @ tag=NAME'`", "NAME"),
     number("--port", "first port to listen on  [default: free ports are found]"),
     flag("--force", "run on this machine even if it has too few cores or too little memory"),
-    flag("--dry-run", "show processes with their hosts, roles, commands and environment, and run none"),
+    flag("--dry-run", "show the plan, run nothing; processes with their hosts, roles, commands and environment"),
     flag("--json as_json", "print JSON for scripts"),
     flag("--quiet", "no progress"),
 )
@@ -140,12 +195,12 @@ def spec_options(
         explained, choice = "where to compute; auto: the GPUs if there are any  [default: auto]", DEVICES[:-1]
         device = option("--device", explained, "|".join(choice), str, shell_complete=completing(lambda: choice))
         options[list(infos).index("device")] = device
-    options = grouped("What to measure", *options)
+    options = grouped(WHAT, *options)
     for name, owners in backends.option_owners().items():
         models = {owner: backends.backend(owner) for owner in owners}
         having = {owner: each.options.model_fields[name] for owner, each in models.items() if wanted(each)}
         if having and name not in left_out:
-            options += grouped("Options of " + ", ".join(having), _field_option(name, having))
+            options += grouped(OF_BACKENDS + ", ".join(having), _field_option(name, having))
     return options
 
 
@@ -174,7 +229,7 @@ def _field_option(
     ``infos`` has the field by the backend whose option it is (defaults may differ), or by "" for a field of no backend.
     """
     info = next(iter(infos.values()))
-    explained, names = info.description or "", f"{option_name(name)} {name}"
+    explained, names = info.description or "", f"{SHORT.get(name, '')} {option_name(name)} {name}".strip()
     if info.annotation is bool:
         return click.Option(names.split(), is_flag=True, default=None, help=explained)
     if not info.is_required() and info.default_factory is None and info.default is not None:

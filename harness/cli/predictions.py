@@ -1,4 +1,4 @@
-"""The scaling model: predict, fit and explain."""
+"""The scaling model: predict, explain and fit."""
 
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,22 @@ PS = option("--ps", "numbers of parameter servers", "best|SIZES", ParsedText(ser
 # --- commands ---
 
 
-@click.command("predict", cls=GroupedCommand, params=[*_workload_options(NODES, PS), *START])
+@click.group("model")
+def model() -> None:
+    """Predict and explain img/s with the scaling model, or fit it (docs/scaling-model.md)."""
+
+
+@model.command(
+    "predict",
+    short_help="Predict img/s for numbers of nodes",
+    cls=GroupedCommand,
+    params=[*_workload_options(NODES, PS), *START],
+)
 @AS_JSON
 def predict(nodes: list[int], ps: list[int] | None, as_json: bool, **given: object) -> None:
     """Predict throughput at any size and number of parameter servers, with intervals and what bounds the step.
 
-    `harness predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`
+    `harness model predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`
     """
     from harness.prediction import forecast
     from harness.prediction.basis import asked
@@ -77,7 +87,7 @@ def predict(nodes: list[int], ps: list[int] | None, as_json: bool, **given: obje
     click.echo(tell(workload, basis, predictions, forecast.without_place(workload, nodes, ps)))
 
 
-@click.command("fit", params=[FORWARD_SHARE])
+@model.command("fit", short_help="Fit the scaling model to results, and say how well it does", params=[FORWARD_SHARE])
 @RESULTS
 @click.option(
     "--hold-out", metavar="CONDITION", help="fit without these, and predict them: nodes>=64, or workers>32,ps=116"
@@ -121,17 +131,18 @@ EXPLAINED = _workload_options(
 )
 
 
-@click.command(
+@model.command(
     "explain",
+    short_help="Say what limits a backend on so many nodes, and why",
     cls=GroupedCommand,
     params=[click.Argument(["record"], required=False, type=ANY_PATH), *EXPLAINED, *START],
 )
 @AS_JSON
 def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: bool, **given: Any) -> None:
-    """Say what bounds a step: of the run in RECORD, or of one that is described with the options of `harness predict`.
+    """Say what bounds a step: of the run in RECORD, or of one described with the options of `harness model predict`.
     With --single and --network, which say nothing of RECORD, also whether it is slower than they explain, and who was late.
 
-    `harness explain --site daint --model inception3 --backend parameter_server --nodes 128 --ps 116`
+    `harness model explain --site daint --model inception3 --backend parameter_server --nodes 128 --ps 116`
     """
     from harness.prediction import explain as explaining
     from harness.prediction import forecast

@@ -1,4 +1,4 @@
-"""Changes since last time: regression, baseline, history."""
+"""Changes since last time: compare, baseline, history."""
 
 import json
 from functools import partial
@@ -31,7 +31,7 @@ def _new_file(text: str) -> Path:
 FILE = ParsedText(_new_file)
 
 
-@click.command("regression")
+@click.command("compare")
 @click.argument("old", type=SOURCE, shell_complete=files)
 @click.argument("new", type=SOURCE, shell_complete=files)
 @click.option(
@@ -60,7 +60,7 @@ FILE = ParsedText(_new_file)
 @click.option(
     "--markdown", metavar="FILE", type=FILE, help="write a Markdown table as well, such as for $GITHUB_STEP_SUMMARY"
 )
-def regression(old: str, new: str, inconclusive: int | None, as_json: bool, **given: Any) -> None:
+def compare(old: str, new: str, inconclusive: int | None, as_json: bool, **given: Any) -> None:
     """Say whether anything in NEW is slower than in OLD: folders with records, record.json files, baselines' names, tables
     (CSV), or reference:TEXT; or some of these, such as 'runs/ @ now-14d:now-7d' and 'runs/ @ now-7d:now' (docs/results.md).
 
@@ -69,7 +69,7 @@ def regression(old: str, new: str, inconclusive: int | None, as_json: bool, **gi
     significantly slower, 1 something is, or has no number any more, 2 nothing could be compared. Data that are too noisy to
     exclude a slowdown are said to be, and end with --inconclusive-exit-code if it is given.
 
-    `harness baseline save before-upgrade runs/` … `harness regression before-upgrade runs/`
+    `harness baseline save before-upgrade runs/` … `harness compare before-upgrade runs/`
     """
     written = [(given["junit"], text.junit), (given["markdown"], text.markdown)]
     rule = regressions.Rule(given["alpha"], given["threshold"])

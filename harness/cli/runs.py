@@ -1,4 +1,4 @@
-"""Measuring, training and starting: run, train and launch; and status, collect and cancel for runs on a cluster."""
+"""Measuring, training and starting: run, train and launch; and jobs, for runs on a cluster."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,9 @@ import click
 from harness.cli.interrupts import signals_interrupt
 from harness.cli.options import (
     COMPLETED,
+    HOW,
     HOW_TO_RUN,
+    WHAT,
     WHERE_TO_RUN,
     GroupedCommand,
     field_options,
@@ -75,8 +77,8 @@ def carried_out(requests: Sequence[RunSpec | Run], place: Place, given: Given) -
         print_refusals(outcome.refusals)
         click.echo(_plans(outcome, given["as_json"]))
     elif not outcome.records:
-        jobs = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
-        click.echo(json.dumps(jobs) if given["as_json"] else plans.submitted(outcome.jobs, given["no_submit"]))
+        submitted = [{"run": str(run.folder), "jobs": known_jobs(run.folder)} for run in outcome.runs]
+        click.echo(json.dumps(submitted) if given["as_json"] else plans.submitted(outcome.jobs, given["no_submit"]))
     return outcome
 
 
@@ -127,24 +129,28 @@ def measure(
 
 
 CHECKED_BEFORE = grouped(
-    "How to run", flag("--preflight", "before, in the same job, check each node and each pair, and name what is slow")
+    HOW, flag("--preflight", "check each node and each pair first; in the same job, and name the slow ones")
 )
+
+
+backends_in = partial(parts, example=",".join(backends.names()))
 
 
 def several_of_each(every: str, nodes: str = "1") -> list[click.Option]:
     """Options for backends (``all`` are ``every``), numbers of nodes (by default ``nodes``) and MPI libraries, in turn."""
     return grouped(
-        "What to measure",
+        WHAT,
         option(
             "--backend",
-            f"backends, each with :FRAMEWORK and :TRANSPORT if wanted; all: {every}; see `harness list backends`",
+            f"backends, such as pytorch:mpi; each with :FRAMEWORK and :TRANSPORT if wanted; all: {every}; "
+            "see `harness list backends`",
             "A,B:C,…",
-            ParsedText(partial(parts, example=",".join(backends.names()))),
+            ParsedText(backends_in),
             shell_complete=completing(backends.names),
         ),
         option(
-            "--nodes",
-            f"nodes with workers: 2, or 1,2,4, or 1..8 (doubling), or 1..4+1 (1, 2, 3, 4)  [default: {nodes}]",
+            "-n --nodes",
+            f"nodes with workers: 2, or 1,2,4; or 1..8 (doubling), or 1..4+1 (1, 2, 3, 4)  [default: {nodes}]",
             "SIZES",
             ParsedText(numbers),
         ),
@@ -162,22 +168,22 @@ def several_of_each(every: str, nodes: str = "1") -> list[click.Option]:
     "run",
     cls=GroupedCommand,
     params=[
+        click.Argument(["first"], metavar="[BACKEND]", required=False, shell_complete=completing(backends.names)),
         *several_of_each("every backend on each framework over each transport"),
         *spec_options(leave_out=("backend", "nodes", "mpi")),
         *RUNNING,
         *CHECKED_BEFORE,
     ],
 )
-def run(**given: Any) -> None:
-    """Measure backends: 10 warm-up and 100 measured steps, 5 times in fresh processes, unless told otherwise.
-
-    Prints img/s with its confidence interval and writes a record. `harness run --backend pytorch --nodes 2` is enough.
-    Several backends, sizes or MPI libraries are measured with their repeats interleaved, and printed as one table.
+def run(first: str | None, **given: Any) -> None:
+    """Measure backends: print img/s with its confidence interval, and write a record. Repeats of several take turns.
 
     `harness run --backend parameter_server,horovod:torch:gloo,pytorch:mpi --nodes 1,2`
-
-    `harness run --backend pytorch:mpi,horovod:torch:mpi --mpi mpich,intel --nodes 2`
     """
+    if first:
+        if given["backend"]:
+            raise InvalidInput(f"{first}: --backend gives the backends already; leave one of them out")
+        given["backend"] = backends_in(first)
     place = place_of(given)
     measure(specs_of(given, place), place, given, outcomes.summary, outcomes.comparison)
 
@@ -284,7 +290,12 @@ def _runs(paths: Sequence[Path], note: str = SPEC) -> list[Run]:
     return runs
 
 
-@click.command("status")
+@click.group("jobs")
+def jobs() -> None:
+    """Show how far runs are, collect their records, or cancel them."""
+
+
+@jobs.command("status", short_help="Show how far runs are, here and on a cluster")
 @RUN_DIRS
 @AS_JSON
 def status(paths: tuple[Path, ...], as_json: bool) -> None:
@@ -296,7 +307,7 @@ def status(paths: tuple[Path, ...], as_json: bool) -> None:
     print_status(rows, as_json, outcomes.runs)
 
 
-@click.command("collect")
+@jobs.command("collect", short_help="Make the records of runs whose jobs have ended")
 @RUN_DIRS
 @click.option("--wait", is_flag=True, help="wait for the jobs first")
 @QUIET
@@ -323,12 +334,12 @@ def print_status(rows: Sequence[Row], as_json: bool, table: Callable[[Sequence[R
     click.echo(json.dumps([row.as_dict() for row in rows]) if as_json else table(rows))
 
 
-@click.command("cancel")
+@jobs.command("cancel", short_help="Cancel the jobs of runs")
 @click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=ANY_PATH)
 def cancel(paths: tuple[Path, ...]) -> None:
     """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
     print_cancelled(statuses.cancel(statuses.folders(paths, SUBMISSION)))
 
 
-def print_cancelled(jobs: Sequence[str]) -> None:
-    click.echo(f"cancelled: {', '.join(jobs)}" if jobs else "nothing to cancel")
+def print_cancelled(cancelled: Sequence[str]) -> None:
+    click.echo(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing to cancel")

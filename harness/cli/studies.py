@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli.options import GroupedCommand, flag, grouped, option, place_of
+from harness.cli.options import WHAT, GroupedCommand, flag, grouped, option, place_of
 from harness.cli.runs import RUNNING, followed, print_cancelled, print_refusals, print_status
 from harness.cli.values import ANY_PATH, Given
 from harness.core.text import plural
@@ -17,7 +17,7 @@ from harness.running.study import Study
 
 FILE = click.Argument(["file"], type=ANY_PATH)
 WHICH_POINTS = grouped(
-    "What to measure",
+    WHAT,
     flag("--retry-failed", "measure points again that have failed"),
     option(
         "--max-jobs",

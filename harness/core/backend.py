@@ -30,6 +30,7 @@ from harness.core.spec import (
     Training,
     variant_of,
 )
+from harness.core.text import did_you_mean
 from harness.core.validation import mistakes, option_name
 from harness.environments import EnvironmentSpec, Variant
 from harness.errors import InvalidInput, error_in_one_line
@@ -160,7 +161,10 @@ def backend(name: str) -> Backend:
     elif (alone := name.partition(":")[0]) in names():
         raise InvalidInput(f"unknown backend '{name}'; give '{alone}', and the rest with --framework and --transport")
     else:
-        raise InvalidInput(f"unknown backend '{name}'; known backends are {', '.join(names())}")
+        close = did_you_mean(name, names())
+        raise InvalidInput(
+            f"unknown backend '{name}'; {close}{' ' if close else ''}known backends are {', '.join(names())}"
+        )
     if not isinstance(loaded, Backend):
         raise InvalidInput(f"backend '{name}' is announced as {loaded!r}, which is no harness.core.backend.Backend")
     return loaded

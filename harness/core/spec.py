@@ -237,17 +237,17 @@ class RunSpec(Frozen):
         "resnet50", "the network; see `harness list models`"
     )
     nodes: int = option(1, "nodes with workers", ge=1, le=MOST_WORKERS)
-    devices_per_node: int = option(1, "devices per node: GPUs, or shares of its cores", ge=1, le=1024)
-    batch_size: int = option(64, "images per device and step (per-device batch)", ge=1, le=1_000_000)
+    devices_per_node: int = option(1, "devices per node; GPUs, or shares of its cores", ge=1, le=1024)
+    batch_size: int = option(64, "images per device and step; the per-device batch", ge=1, le=1_000_000)
     image_size: int | None = option(None, "pixels per side  [default: the model's own]", ge=16, le=4096)
     warmup_steps: int = option(
         10, "steps before the measured window; auto: until they are steady, at most 200", ge=0, le=1_000_000
     )
     warmup_auto: bool = False
     steps: int = option(100, "measured steps per repeat", ge=1, le=1_000_000)
-    repeats: int = option(5, "times to measure, each in fresh processes", ge=1, le=1000)
+    repeats: int = option(5, "times to measure; each in fresh processes", ge=1, le=1000)
     data: str = option(
-        SYNTHETIC, "'synthetic', or a folder: JPEGs in ImageNet's layout, or TFRecord shards", min_length=1
+        SYNTHETIC, "'synthetic', or a folder with images; JPEGs in ImageNet's layout, or TFRecord shards", min_length=1
     )
     data_threads: int | None = option(None, "decoding threads per worker  [default: --threads]", ge=1, le=4096)
     data_cache: Annotated[Literal["as_found", "cold", "warm"], Underscored] = option(

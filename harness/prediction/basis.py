@@ -315,7 +315,9 @@ def basis(results: Sequence[Result], workload: Workload, start: StartingPoint, s
     network = f"network: fitted to {chosen.name}{_dilated(dilations, chosen.key.device)}"
     assumed = [estimate.quantity.name.replace("_", " ") for estimate in fit.estimates if not estimate.identified]
     more = [f"not identified by those runs, and mostly assumed: {', '.join(assumed)}"] if assumed else []
-    of_fit = "this is computed with the most probable parameters, from which the medians of harness fit may be far"
+    of_fit = (
+        "this is computed with the most probable parameters, from which the medians of harness model fit may be far"
+    )
     return Basis(
         parameters=fit.parameters,
         single_s=single_s,

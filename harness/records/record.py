@@ -5,7 +5,7 @@ times and the evidence of each rank, and the processes of the plan.
 
 A record is verified when it is made, and sealed when it is written: its last lines have the SHA-256 of the raw file, and of
 all that stands before. Readers believe a seal that fits, and then need no raw times. A record that somebody has edited is
-verified again; and so is every record by `harness check`, as a seal keeps nobody from computing another one.
+verified again; and so is every record by `harness results check`, as a seal keeps nobody from computing another one.
 """
 
 import errno

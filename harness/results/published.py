@@ -2,7 +2,7 @@
 
 Three kinds of table, which their columns tell apart: throughputs (img/s); scaling efficiencies, where only those were
 published; and minutes until a model was trained. A table of throughputs needs system, backend, nodes and img_per_s;
-``TEMPLATE`` has every column. Tables that harness itself writes, `harness export` and `harness table --format csv`, are
+``TEMPLATE`` has every column. Tables that harness writes (`harness results export`, `harness table --format csv`) are
 read again.
 """
 
@@ -45,7 +45,7 @@ _OTHER_NAMES = {
 _EXPORTED, _TABLE = {"origin", "spec", "values"}, {"img/s", "scaling_efficiency", "configuration"}
 _EUROPEAN, _THOUSANDS = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+"), re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 TEMPLATE = Path(__file__).with_name("template.csv")
-EXPORT = "`harness export --format csv` writes a table that has all"
+EXPORT = "`harness results export --format csv` writes a table that has all"
 SEE = "`harness list csv-template` prints a table that is right"
 
 

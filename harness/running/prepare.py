@@ -282,7 +282,18 @@ class Place:
                 self.check(run)
 
     def refusals(self, runs: Sequence[Run]) -> list[str]:
-        """The reasons why this machine, if it is to carry ``runs`` out, cannot hold some of them: one for each of these."""
+        """The reasons why this machine, if it is to carry ``runs`` out, cannot hold some of them: one for each of these.
+
+        Raises InvalidInput for images that are not there.
+        """
+        for data in {run.spec.data for run in runs} - {SYNTHETIC}:
+            from harness.worker.inputs.errors import DataError
+            from harness.worker.inputs.index import folder_at
+
+            try:
+                folder_at(data)
+            except DataError as error:
+                raise InvalidInput(f"--data: {error}") from None
         if self.elsewhere or self.force:
             return []
         return list(filter(None, (local.shortage(run.plan, run.spec) for run in runs)))

@@ -204,7 +204,7 @@ def reopen(folder: Path) -> tuple[Comparison, list[Run], list[AnyRecord]]:
     runs, problems = find([folder / name for name in ("a", "b")])
     if missing := next((run for run in runs if not run.record_file.exists()), None):
         if missing.submitted:
-            problems.append(f"{missing.folder} has no record yet; see `harness collect {folder}`")
+            problems.append(f"{missing.folder} has no record yet; see `harness jobs collect {folder}`")
         elif is_at_work(missing.folder):
             problems.append(f"{missing.folder} is being measured")
         else:

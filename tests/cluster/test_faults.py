@@ -82,9 +82,10 @@ def test_harness_cancel_cancels_a_job_that_waits(user: User) -> None:
     user.cluster.run("sbatch", "--nodes=4", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null").succeeded()
     run = user.begin()
     user.cluster.wait(
-        lambda: user.output.exists() and "queued" in user.harness("status", str(user.output)).stdout, "is queued"
+        lambda: user.output.exists() and "queued" in user.harness("jobs", "status", str(user.output)).stdout,
+        "is queued",
     )
-    assert run.job in user.harness("cancel", str(run.folder)).stdout
+    assert run.job in user.harness("jobs", "cancel", str(run.folder)).stdout
     no_number(user, run.end(), "interrupted", "was cancelled before repeat 1")
 
 
@@ -150,7 +151,7 @@ def test_the_end_is_known_from_accounts_once_the_queue_has_forgotten(
     accounting_cluster.wait(lambda: not accounting_cluster.queue(), "the job has ended")
     told = accounting_cluster.run("sacct", "-nPX", "-j", job, "-o", "State").succeeded()
     assert told.stdout.strip() == "COMPLETED"
-    collected = user.harness("collect", str(user.output), "--json")
+    collected = user.harness("jobs", "collect", str(user.output), "--json")
     assert collected.code == 0 and collected.json[0]["status"] == "completed", collected.stderr
     assert [user.harness("table", f"{user.output} @ tag={tag}").code for tag in ("old", "new")] == [0, 2]
 
@@ -169,11 +170,11 @@ def test_a_killed_controller_loses_nothing(user: User) -> None:
     user.cluster.exec("node2", "kill", "-STOP", run.pid("worker-1")).succeeded()
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
-    assert user.harness("status", str(user.output), "--json").json[0]["state"] == "running"
-    early = user.harness("collect", str(user.output))
+    assert user.harness("jobs", "status", str(user.output), "--json").json[0]["state"] == "running"
+    early = user.harness("jobs", "collect", str(user.output))
     assert early.code == 0 and not list(user.output.glob("*/record.json"))
     user.cluster.exec("node2", "kill", "-CONT", run.pid("worker-1")).succeeded()
-    collected = user.harness("collect", "--wait", str(user.output))
+    collected = user.harness("jobs", "collect", "--wait", str(user.output))
     assert collected.code == 0 and "completed" in collected.stdout, collected.stderr
     assert len(user.record()["repeats"]) == 2
 
@@ -185,11 +186,11 @@ def test_a_lost_connection_leaves_the_job_alone_and_says_how_to_come_back(user: 
     run.process.send_signal(signal.SIGHUP)
     done = run.end()
     assert done.code == 130 and "nothing is lost" in done.stderr, done.stderr
-    assert f"harness collect {run.folder}" in done.stderr
+    assert f"harness jobs collect {run.folder}" in done.stderr
     assert run.job in user.cluster.queue()
-    assert user.harness("cancel", str(run.folder)).code == 0
+    assert user.harness("jobs", "cancel", str(run.folder)).code == 0
     user.cluster.settle()
-    assert user.harness("collect", str(run.folder)).code == 1
+    assert user.harness("jobs", "collect", str(run.folder)).code == 1
     assert user.record()["status"] == "interrupted"
 
 
@@ -202,8 +203,8 @@ def test_a_job_that_slurm_has_forgotten_is_judged_by_what_it_left(user: User) ->
     submission.write_text(submission.read_text().replace(f'"{run.job}"', '"999999"'))
     for hosts in run.folder.glob("repeat-*/hosts.json"):
         hosts.write_text(json.dumps({**json.loads(hosts.read_text()), "job": "999999"}))
-    assert user.harness("collect", str(run.folder)).code == 0
+    assert user.harness("jobs", "collect", str(run.folder)).code == 0
     (run.folder / "record.json").unlink()
     (run.folder / "repeat-1" / "events" / "worker-1.jsonl").unlink()
-    assert user.harness("collect", str(run.folder)).code == 1
+    assert user.harness("jobs", "collect", str(run.folder)).code == 1
     assert "Slurm no longer knows it" in user.record()["reason"]

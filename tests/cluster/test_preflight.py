@@ -61,7 +61,7 @@ def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, envi
     check = json.loads(checked.read_text())["repeats"][0]
     assert {repeat["job"] for repeat in [check, *record["repeats"]]} == {check["job"]}
     assert check["ended"] <= min(repeat["started"] for repeat in record["repeats"])
-    collected = user.harness("collect", str(user.output), "--json").succeeded()
+    collected = user.harness("jobs", "collect", str(user.output), "--json").succeeded()
     assert [each["run"] for each in collected.json] == [str(checked.parents[1])], "the check is no run of its own"
     nothing_is_left(user.cluster)
 

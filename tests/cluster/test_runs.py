@@ -119,11 +119,11 @@ def test_a_script_submitted_by_hand_is_collected_like_any_other(user: User, envi
     written = user.run("pytorch", "--nodes", "2", "--no-submit")
     assert written.code == 0 and written.stdout.startswith("sbatch /"), written.stderr
     script = written.stdout.split()[1]
-    before = user.harness("status", str(user.output))
+    before = user.harness("jobs", "status", str(user.output))
     assert "not submitted" in before.stdout
     both = list(user.cluster.run("sbatch", "--parsable", script).succeeded().stdout.strip() for _ in range(2))
     user.cluster.settle()
-    collected = user.harness("collect", str(user.output))
+    collected = user.harness("jobs", "collect", str(user.output))
     assert collected.code == 0 and "completed" in collected.stdout, collected.stderr
     assert user.record()["status"] == "completed"
     (repeat,) = user.record()["repeats"]  # whoever submits twice measures once

@@ -29,13 +29,13 @@ def test_a_training_is_a_job_whose_epochs_are_seen_and_whose_record_anybody_coll
     user.harness("train", *what, *how, "--until", "top1=0.999", "--no-wait", "--time-limit", "10m").succeeded()
     (folder,) = [path.parent for path in user.output.glob("*/submission.json")]
     assert "#SBATCH --time=0-00:10:00" in (folder / "job-1.sh").read_text()
-    collected = user.harness("collect", "--wait", str(folder))
+    collected = user.harness("jobs", "collect", "--wait", str(folder))
     record = json.loads((folder / "training.json").read_text())
     assert (record["status"], len(record["epochs"]), record["nodes"]) == ("completed", 1, ["node1", "node2"])
     assert record["job"] and record["site"]
     # What was wanted was not reached, and whoever collects hears of it.
     assert collected.code == 1 and "not 0.999 in 1 epoch" in collected.stderr
-    (told,) = user.harness("status", "--json", str(folder)).succeeded().json
+    (told,) = user.harness("jobs", "status", "--json", str(folder)).succeeded().json
     assert (told["state"], told["epochs"], told["of"]) == ("recorded", 1, 1)
 
     resumed = user.harness("train", *what, *how, "--epochs", "2", "--resume", str(folder), "--json").succeeded().json

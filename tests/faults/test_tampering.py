@@ -43,7 +43,7 @@ def test_the_record_of_a_real_run_is_believed(completed: Json, tmp_path: Path) -
 
 @cases
 def test_an_edited_record_is_refused_in_words_that_say_why(completed: Json, tmp_path: Path, case: Case) -> None:
-    """Also where somebody has sealed it again, by ``harness check``."""
+    """Also where somebody has sealed it again, by ``harness results check``."""
     file, edit = tmp_path / "record.json", edited(completed, case.request)
     with case.raises(InvalidInput, FILE=file):
         read(tmp_path, edit)

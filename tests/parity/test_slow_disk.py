@@ -74,7 +74,7 @@ def test_a_step_waits_for_a_limited_disk_as_long_as_is_predicted_and_not_at_all_
     rate = IMG_PER_S / 2  # of the device; as many on the clock as the dilation has seconds for one
     disk.limit(rate / DILATION * disk.image_bytes)
     arguments = ("--single", str(alone), "--network", "9.5GB/s", "--read-rate", f"{rate:g}img/s", "--json")
-    (predicted,) = harness("predict", *counted[:2], "--nodes", "1", *arguments).succeeded().json["predictions"]
+    (predicted,) = harness("model", "predict", *counted[:2], "--nodes", "1", *arguments).succeeded().json["predictions"]
     assert predicted["read_by"] == "node"
     cold_steps = ("--warmup", str(warmup), "--steps", str(steps))
     _, cold = ran("cold", *cold_steps, *data, "--data-cache", "cold")

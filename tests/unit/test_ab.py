@@ -351,7 +351,7 @@ def test_two_environments_are_compared_by_a_kernel_size_by_size_and_from_python_
     assert done.code == int(any("A is faster" in line and "less than" not in line for line in said))
     # Tables take the sides for two systems, and the comparison of results names the package.
     assert "env=" in harness("table", str(folder)).succeeded().stdout
-    assert "only-here" in harness("regression", str(folder / "a"), str(folder / "b")).stdout
+    assert "only-here" in harness("compare", str(folder / "a"), str(folder / "b")).stdout
 
 
 @pytest.mark.slow
@@ -369,5 +369,5 @@ def test_tables_keep_the_sides_apart_and_regression_compares_them(
     assert done.json["verdicts"][0]["a"]["values"] == a["derived"]["img_per_s"]["values"]
     rows = harness("table", str(folder), "--format", "csv").succeeded().stdout
     assert "TORCH_SHOW_CPP_STACKTRACES=0" in rows
-    compared = harness("regression", str(folder / "a"), str(folder / "b"))
+    compared = harness("compare", str(folder / "a"), str(folder / "b"))
     assert "1 measurement compared" in compared.stdout, compared.stderr

@@ -27,7 +27,7 @@ def test_a_baseline_is_saved_shown_and_compared_with(shelf: Path, harness: Harne
     assert (listed["name"], listed["records"], listed["note"]) == ("v1", 2, "before the upgrade")
     assert "scaling efficiency" in harness("table", "v1").succeeded().stdout
     made.save(tmp_path / "runs", [made.record(nodes=1, day=1)])
-    compared = harness("regression", "v1", "runs").succeeded().stdout
+    compared = harness("compare", "v1", "runs").succeeded().stdout
     assert "2 runs of NEW are also in OLD, and count there only" in compared
     shutil.rmtree(shelf / "v1")
     assert harness("baseline", "list").stdout == f"no baselines in {shelf}\n"
@@ -45,7 +45,7 @@ def test_a_path_is_stronger_than_a_baseline_of_that_name(shelf: Path, harness: H
     harness("baseline", "save", "v1", "runs").succeeded()
     made.save(tmp_path / "v1", [made.record(img_per_s=[100.0, 101.0])])
     made.save(tmp_path / "new", [made.record(img_per_s=[100.0, 101.0], day=1)])
-    assert harness("regression", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["rate"] > 100
+    assert harness("compare", "v1", "new", "--json").succeeded().json["pairs"][0]["old"]["rate"] > 100
 
 
 def test_records_are_kept_as_they_were(shelf: Path, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_no_command_offers_an_emulated_device_that_refuses_it(harness: Harness, 
     assert "--device auto|cpu|cuda " in said and "emulated:NAME" not in said and "--dilation" not in said
 
 
-@pytest.mark.parametrize("name", ["list", "env", "site", "study", "baseline", "data"])
+@pytest.mark.parametrize("name", ["list", "env", "site", "study", "baseline", "data", "jobs", "model", "results"])
 def test_the_list_of_a_groups_commands_cuts_none_short(harness: Harness, name: str) -> None:
     _, _, commands = harness(name, "--help").stdout.partition("Commands:")
     assert commands and "..." not in commands
@@ -185,7 +185,7 @@ def test_a_shell_completes_what_one_may_type(capsys: pytest.CaptureFixture[str],
     assert capsys.readouterr() == ("", ""), "a hint would be in the middle of the line that is typed"
 
 
-@pytest.mark.parametrize("line", ["table ru", "regression ru", "run --data ru", "run --site ./ru", "report runs -o ru"])
+@pytest.mark.parametrize("line", ["table ru", "compare ru", "run --data ru", "run --site ./ru", "report runs -o ru"])
 def test_a_shell_completes_files_where_they_are_meant(line: str) -> None:
     *before, last = line.split()
     items = ShellComplete(cli, {}, "harness", "_HARNESS_COMPLETE").get_completions(before, last)

@@ -35,7 +35,7 @@ PAGES = ("*.md", "docs/**/*.md", "results/**/*.md", "cluster/*.md", "examples/**
 COMMAND = r"(?:harness|make|\S*python3?)\s"
 # What takes minutes or a cluster is planned. Only the reader's own study is carried out, for it is small here.
 PLANNED = re.compile(r"^(make|harness (?:run|train|kernel|launch|ab|study run(?= studies/))) ")
-SLOW = re.compile(r"harness (study run|data|predict|fit|explain|report|env) (?!.*--(dry|help))|^\S*python")
+SLOW = re.compile(r"harness (study run|data|model|report|env) (?!.*--(dry|help))|^\S*python")
 
 
 class Shown(NamedTuple):
@@ -160,11 +160,11 @@ def folder(command: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.Mon
         "today": "runs/2026-11",
     }.items():
         monkeypatch.setenv(name, value)
-    for name in re.findall("before-upgrade|production", command) if "harness regression" in command else ():
+    for name in re.findall("before-upgrade|production", command) if "harness compare" in command else ():
         run_in_process(here, "baseline", "save", "--replace", name, "runs/2026-10").succeeded()
     for environment in re.findall(r"\(harness env path (.*?)\)", command):
         carried_out(f"harness env build {environment}", here).succeeded()
-    if command == "harness status":
+    if command == "harness jobs status":
         run_harness(here, "run", "--backend", "pytorch", *SMALLEST, *FEW_STEPS).succeeded()
     return here
 

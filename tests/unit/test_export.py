@@ -1,4 +1,4 @@
-"""`harness export`: results for other tools, without loss, and nothing but what was measured."""
+"""`harness results export`: results for other tools, without loss, and nothing but what was measured."""
 
 import io
 import json
@@ -96,13 +96,13 @@ def test_an_option_called_like_a_column_gets_a_column_of_its_own(runs: Path) -> 
 
 def test_runs_without_a_number_are_exported_only_with_all(harness: Harness, runs: Path) -> None:
     for option, count in ((), 3), (("--all",), 4):
-        rows = harness("export", str(runs), "--format", "json", *option).succeeded().json
+        rows = harness("results", "export", str(runs), "--format", "json", *option).succeeded().json
         assert len(rows) == count
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "json"])
 def test_the_files_suffix_says_which_format_is_meant(harness: Harness, runs: Path, tmp_path: Path, suffix: str) -> None:
-    done = harness("export", str(runs), "-o", f"out.{suffix}").succeeded()
+    done = harness("results", "export", str(runs), "-o", f"out.{suffix}").succeeded()
     assert done.stdout == f"3 results: out.{suffix}\n"
     assert (tmp_path / f"out.{suffix}").read_bytes() == written(runs, suffix)
 
@@ -119,6 +119,6 @@ def test_sources_without_a_result_are_refused(tmp_path: Path, wording: Wording) 
 
 def test_a_file_stays_as_it_was_when_the_export_fails(harness: Harness, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "out.csv").write_text("kept")
-    assert harness("export", str(runs), "nowhere", "-o", "out.csv").code == 2
+    assert harness("results", "export", str(runs), "nowhere", "-o", "out.csv").code == 2
     assert (tmp_path / "out.csv").read_text() == "kept"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "runs"]

@@ -1,4 +1,4 @@
-"""Fingerprints: what makes one, where two of them part, and what `harness regression` and `harness history` say of it."""
+"""Fingerprints: what makes one, where two of them part, and what `harness compare` and `harness history` say of it."""
 
 import math
 from collections.abc import Sequence

@@ -292,11 +292,11 @@ def test_status_counts_all_repeats_of_a_kernel_that_has_ended(harness: Harness, 
     for number in range(1, 4):
         (run.folder / f"repeat-{number}").mkdir()
     record.write(run.folder)
-    (shown,) = harness("status", "--json").json
+    (shown,) = harness("jobs", "status", "--json").json
     assert (shown["status"], shown["repeats"], shown["of"]) == ("completed", 3, 3)
 
 
-# --- harness regression ---
+# --- harness compare ---
 
 FIVE = (1e-3, 1.01e-3, 0.99e-3, 1.005e-3, 0.995e-3)
 SLOWER = tuple(1.2 * time_s for time_s in FIVE)
@@ -324,7 +324,7 @@ def test_the_energy_of_a_kernel_is_in_tables_and_exports(tmp_path: Path, harness
     saved(tmp_path / "runs", measured("cg", 2, times_s, (1024,), joules=joules))
     shown = harness("table", "runs").succeeded().stdout.split("\n\n")[0]
     assert "G/J" in shown and shown.rstrip().endswith("0.021  package (powercap)")
-    (row,) = harness("export", "runs", "--kernels", "--format", "json").succeeded().json
+    (row,) = harness("results", "export", "runs", "--kernels", "--format", "json").succeeded().json
     assert row["joules"] == pytest.approx(20.0, rel=0.01) and row["energy"] == "package (powercap)"
     assert row["joules_values"] == pytest.approx([used / (STEPS * 100 * 1024**2) for used in joules])
 
@@ -365,12 +365,12 @@ def test_regression_of_kernels_ends_as_that_of_training(harness: Harness, tmp_pa
     saved(tmp_path / "old", measured(times_s=FIVE), measured("cg", times_s=FIVE, sizes=(64,)))
     saved(tmp_path / "same", measured(times_s=FIVE, day=2))
     saved(tmp_path / "slow", measured(times_s=SLOWER, day=2), measured("cg", times_s=SLOWER, sizes=(64,), day=2))
-    assert harness("regression", "old", "same").code == 0
-    slow = harness("regression", "old", "slow")
+    assert harness("compare", "old", "same").code == 0
+    slow = harness("compare", "old", "slow")
     wording("slow").ended(slow, 1)
     assert "img/s" not in slow.stdout and "Gflop/s" in slow.stdout
     assert "slower 0.00372 GB/s 0.0031 GB/s −16.7 %" in " ".join(slow.stdout.split())
-    pairs = harness("regression", "old", "slow", "--json").json["pairs"]
+    pairs = harness("compare", "old", "slow", "--json").json["pairs"]
     assert {pair["unit"] for pair in pairs} == {"bytes/s", "flop/s"}
     assert all(pair["old"]["rate"] > pair["new"]["rate"] for pair in pairs)
 
@@ -380,7 +380,7 @@ def test_kernels_beside_training_have_a_table_of_their_own(harness: Harness, tmp
         made.save(
             saved(tmp_path / name, measured(times_s=times_s, day=day)), [made.record(img_per_s=[100, 101], day=day)]
         )
-    done = harness("regression", "old", "new", "--markdown", "table.md")
+    done = harness("compare", "old", "new", "--markdown", "table.md")
     wording("new").ended(done, 1)
     of_training, of_kernels = done.stdout.split("old img/s")[1].split("allreduce", 1)
     assert "inception3" in of_training and "inception3" not in of_kernels.split("\n\n")[0]
@@ -393,7 +393,7 @@ def test_kernels_of_two_systems_or_beside_publications_are_not_matched_by_column
     saved(tmp_path / "old", measured(times_s=FIVE))
     saved(tmp_path / "new", measured(times_s=FIVE, threads=2, day=2))
     for old in ("old", "reference:daint"):
-        wording(old).refused(refused("regression", old, "new"))
+        wording(old).refused(refused("compare", old, "new"))
 
 
 @pytest.mark.usefixtures("shelf")
@@ -403,7 +403,7 @@ def test_a_baseline_keeps_kernels(harness: Harness, tmp_path: Path) -> None:
     said = harness("baseline", "save", "before", "old").succeeded().stdout
     assert "1 record; 1 without a number left out" in said
     assert "allreduce" in harness("table", "before").succeeded().stdout
-    assert harness("regression", "before", "new").code == 1
+    assert harness("compare", "before", "new").code == 1
 
 
 # --- harness report ---
@@ -473,18 +473,22 @@ def test_report_writes_the_page_and_the_figures_of_kernels(harness: Harness, tmp
     assert "Kernels on daint:gpu" in (tmp_path / "page.html").read_text()
 
 
-# --- harness export ---
+# --- harness results export ---
 
 
 def test_export_writes_kernels_or_img_per_s_never_both(harness: Harness, tmp_path: Path) -> None:
     made.save(saved(tmp_path / "runs", measured(sizes=(1024, 4096)), measured("cg", sizes=(64,))), [made.record()])
-    exported = harness("export", "runs", "--format", "json", "--kernels").json
+    exported = harness("results", "export", "runs", "--format", "json", "--kernels").json
     assert [(row["kernel"], row["size"]) for row in exported] == [("allreduce", 1024), ("allreduce", 4096), ("cg", 64)]
     assert all("img_per_s" not in row and len(row["values"]) == 3 for row in exported)
     assert exported[2]["bus_bytes_per_s"] is None and exported[0]["spec"]["kernel"] == "allreduce"
-    (run,) = harness("export", "runs", "--format", "json").json
+    (run,) = harness("results", "export", "runs", "--format", "json").json
     assert "kernel" not in run and run["img_per_s"] > 0
-    heading, *lines = harness("export", "runs", "--format", "csv", "--kernels").succeeded().stdout.splitlines()
+    heading, *lines = (
+        harness("results", "export", "runs", "--format", "csv", "--kernels").succeeded().stdout.splitlines()
+    )
     assert '"rate"' in heading and len(lines) == 3
-    assert "3 rows: k.parquet" in harness("export", "runs", "-o", "k.parquet", "--kernels").succeeded().stdout
+    assert (
+        "3 rows: k.parquet" in harness("results", "export", "runs", "-o", "k.parquet", "--kernels").succeeded().stdout
+    )
     assert list(pandas.read_parquet(tmp_path / "k.parquet")["unit"]) == ["bytes/s", "bytes/s", "flop/s"]

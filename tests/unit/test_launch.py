@@ -237,7 +237,7 @@ def test_a_process_that_failed_cannot_be_among_those_of_a_completed_launch(
     edited = content(file)
     edited["repeats"][0]["ranks"][1]["code"] = 1
     store(file, edited, seal=True)
-    done = harness("check", "runs")
+    done = harness("results", "check", "runs")
     wording("a record").answered(done.stdout.removesuffix("\n"), FILE=file.relative_to(tmp_path))
     wording("check").ended(done, 1)
 

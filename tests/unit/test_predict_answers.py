@@ -50,7 +50,7 @@ def test_every_note_is_used_and_every_mark_has_a_note() -> None:
 def test_a_note_gives_the_figures_of_its_sentence(harness: Harness) -> None:
     """An example of each kind: the prediction at 128 nodes, and the sentence of an explanation."""
     predicted = harness(
-        *("predict", "--site", "daint", "--model", "inception3", "--backend", "parameter_server"),
+        *("model", "predict", "--site", "daint", "--model", "inception3", "--backend", "parameter_server"),
         *("--nodes", "128", "--placement", "partitioned", "--json"),
     )
     (one,) = predicted.succeeded().json["predictions"]
@@ -59,7 +59,7 @@ def test_a_note_gives_the_figures_of_its_sentence(harness: Harness) -> None:
         rf"^\| slices of 1 MiB\[\^\d+\] \| {round(one['img_per_s'], -2):,.0f} \({figures}, ", committed(), re.M
     )
     explained = harness(
-        *("explain", "--site", "daint", "--model", "inception3", "--backend", "parameter_server"),
+        *("model", "explain", "--site", "daint", "--model", "inception3", "--backend", "parameter_server"),
         *("--nodes", "128", "--ps", "116", "--json"),
     )
     assert f"- 128 nodes: {explained.succeeded().json['explanation'][0]}." in committed()

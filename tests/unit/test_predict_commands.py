@@ -56,14 +56,14 @@ def test_bad_input_is_one_line(harness: Harness, case: Case) -> None:
 
 
 def test_sizes_double_and_the_best_number_of_servers_is_told(harness: Harness) -> None:
-    lines = harness("predict", *SERVERS, "--nodes", "1..100").succeeded().stdout.splitlines()
+    lines = harness("model", "predict", *SERVERS, "--nodes", "1..100").succeeded().stdout.splitlines()
     rows = [at(line) for line in lines[4:12]]
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32", "64", "100"]
     assert all(1 <= int(row[2]) <= int(row[0]) for row in rows)
 
 
 def test_a_prediction_says_what_it_was_made_from(harness: Harness) -> None:
-    said = harness("predict", *HOROVOD, "--transport", "nccl", "--nodes", "128").succeeded().stdout
+    said = harness("model", "predict", *HOROVOD, "--transport", "nccl", "--nodes", "128").succeeded().stdout
     assert "one worker: measured, 148.2 img/s" in said
     assert "Horovod 0.16.0, allreduce over nccl" in said
     assert "not identified by those runs, and mostly assumed: overhead, message, beside" in said
@@ -81,7 +81,7 @@ def test_one_node_and_a_line_rate_are_enough_and_what_is_not_known_widens_the_in
     }.items():
         single = () if name != "fitted" else ("--single", "138")
         arguments = little if name != "fitted" else (*BY_HAND[:2], *single, "--nodes", "8,128", "--json")
-        told[name] = harness("predict", *arguments, *more).succeeded().json
+        told[name] = harness("model", "predict", *arguments, *more).succeeded().json
     assert told["rate"]["predictions"] == told["bits"]["predictions"]
     assert told["slow"]["predictions"][1]["img_per_s"] < 0.05 * told["rate"]["predictions"][1]["img_per_s"]
     widths = {name: one["predictions"][1]["high"] / one["predictions"][1]["low"] for name, one in told.items()}
@@ -99,22 +99,24 @@ def test_measurements_that_contradict_the_law_say_so_in_the_first_line(harness: 
         for workers, rate in ((1, 100), (2, 120), (4, 390), (8, 300), (16, 1500), (32, 900))
     ]
     (tmp_path / "odd.csv").write_text("\n".join([COLUMNS, *rows]))
-    predicted = ("predict", "--from", "odd.csv", *SERVERS[2:], "--nodes", "64")
-    explained = ("explain", *predicted[1:], "--ps", "1")
-    for command in (("fit", "odd.csv"), predicted, explained):
+    predicted = ("model", "predict", "--from", "odd.csv", *SERVERS[2:], "--nodes", "64")
+    explained = ("model", "explain", *predicted[2:], "--ps", "1")
+    for command in (("model", "fit", "odd.csv"), predicted, explained):
         first = harness(*command).succeeded().stdout.splitlines()[0]
         assert first.startswith(
             "MISFIT: My cluster, TensorFlow 1.1.0, servers over grpc: the measurements contradict the law"
         )
         assert "χ²" in first and "p < 0.0001" in first
-        assert ("computed with the most probable parameters" in first) == (command[0] != "fit")
+        assert ("computed with the most probable parameters" in first) == (command[1] != "fit")
     assert harness(*predicted, "--json").succeeded().json["warning"]
-    assert harness("fit", "odd.csv", "--json").succeeded().json["fits"][0]["misfit"]["contradiction"]
+    assert harness("model", "fit", "odd.csv", "--json").succeeded().json["fits"][0]["misfit"]["contradiction"]
 
 
 def test_two_lines_stand_beside_the_law(harness: Harness) -> None:
-    told = strictly(harness("fit", "reference:p2.xlarge", "--hold-out", "workers>32", "--json").succeeded().stdout)
-    shown = harness("fit", "reference:p2.xlarge", "--hold-out", "workers>32").succeeded().stdout
+    told = strictly(
+        harness("model", "fit", "reference:p2.xlarge", "--hold-out", "workers>32", "--json").succeeded().stdout
+    )
+    shown = harness("model", "fit", "reference:p2.xlarge", "--hold-out", "workers>32").succeeded().stdout
     (one,) = told["fits"]
     heading, _, line, *_ = shown.splitlines()
     assert heading.count("two lines") == 2
@@ -126,14 +128,14 @@ def test_two_lines_stand_beside_the_law(harness: Harness) -> None:
 
 def test_two_lines_stand_beside_every_prediction(harness: Harness) -> None:
     known = ("--single", "100", "--network", "1GB/s", "--model", "inception3", "--backend", "horovod")
-    (one,) = harness("predict", *known, "--nodes", "4", "--json").succeeded().json["predictions"]
+    (one,) = harness("model", "predict", *known, "--nodes", "4", "--json").succeeded().json["predictions"]
     summed_s = 1.5 * 95.3e6 / (0.993 * 1e9)
     assert one["two_lines_s"] == pytest.approx(max(0.64, 0.3 * 0.64 + summed_s), rel=0.01)
-    said = harness("predict", *known, "--nodes", "4").succeeded().stdout
+    said = harness("model", "predict", *known, "--nodes", "4").succeeded().stdout
     assert "img/s by two lines" in said and "two lines: a link carries 0.9927 GB/s, the nominal rate" in said
-    explained = harness("explain", *known, "--nodes", "4", "--json").succeeded().json
+    explained = harness("model", "explain", *known, "--nodes", "4", "--json").succeeded().json
     assert explained["two_lines_s"] == one["two_lines_s"]
-    assert "two lines say" in harness("explain", *known, "--nodes", "4").succeeded().stdout
+    assert "two lines say" in harness("model", "explain", *known, "--nodes", "4").succeeded().stdout
     sizes = {"nodes": [4], "single": 100, "network": 1e9}
     frame = harness_api.predict("horovod", model="inception3", **sizes)  # type: ignore[arg-type]
     assert frame["two_lines_s"].tolist() == pytest.approx([one["two_lines_s"]])
@@ -143,26 +145,30 @@ def test_what_is_far_from_all_measurements_is_said_first(harness: Harness) -> No
     far = (*HOROVOD, "--batch-size", "100000", "--nodes")
     words = "from 128 nodes to 10,000 and from 64 images per device to 100,000"
     for command in ("predict", "explain"):
-        assert harness(command, *far, "10000").succeeded().stdout.startswith(f"EXTRAPOLATES {words}: ")
-    (one,) = harness("predict", *far, "10000", "--json").succeeded().json["predictions"]
+        assert harness("model", command, *far, "10000").succeeded().stdout.startswith(f"EXTRAPOLATES {words}: ")
+    (one,) = harness("model", "predict", *far, "10000", "--json").succeeded().json["predictions"]
     assert one["extrapolates"] == words
-    assert "EXTRAPOLATES" not in harness("predict", *HOROVOD, "--nodes", "1..512").succeeded().stdout
+    assert "EXTRAPOLATES" not in harness("model", "predict", *HOROVOD, "--nodes", "1..512").succeeded().stdout
 
 
 def test_json_is_json_and_has_intervals(harness: Harness) -> None:
     by_hand = ("--single", "100", "--network", "2GB/s", "--backend", "parameter_server")
     for start in (SERVERS, (*by_hand, "--model", "inception3")):
-        told = strictly(harness("predict", *start, "--nodes", "8,128", "--json").succeeded().stdout)
+        told = strictly(harness("model", "predict", *start, "--nodes", "8,128", "--json").succeeded().stdout)
         assert [one["nodes"] for one in told["predictions"]] == [8, 128]
-        explained = strictly(harness("explain", *start, "--nodes", "128", "--ps", "116", "--json").succeeded().stdout)
+        explained = strictly(
+            harness("model", "explain", *start, "--nodes", "128", "--ps", "116", "--json").succeeded().stdout
+        )
         for one in (*told["predictions"], explained):
             assert one["low"] < one["img_per_s"] < one["high"]
-    assert strictly(harness("fit", "reference", "--hold-out", "workers=128", "--json").succeeded().stdout)["fits"]
+    assert strictly(harness("model", "fit", "reference", "--hold-out", "workers=128", "--json").succeeded().stdout)[
+        "fits"
+    ]
 
 
 def test_a_backend_without_kernels_for_a_device_is_predicted_by_its_exchange(harness: Harness) -> None:
     """Caffe2 trains on CPUs only here, and Piz Daint had GPUs. A simple net computes nothing while it sums."""
-    asked = ("predict", *DAINT, "--nodes", "128", "--json", "--backend")
+    asked = ("model", "predict", *DAINT, "--nodes", "128", "--json", "--backend")
     told = [harness(*asked, *backend).succeeded().json for backend in (["caffe2"], ["caffe2", "--net-type", "simple"])]
     assert "caffe2 runs on cpu only: its workers are taken to compute as fast as these" in told[0]["made_from"]
     dag, simple = (each["predictions"][0]["step_s"] for each in told)
@@ -171,7 +177,7 @@ def test_a_backend_without_kernels_for_a_device_is_predicted_by_its_exchange(har
 
 
 def test_every_number_of_servers_that_has_a_place_is_a_line(harness: Harness) -> None:
-    lines = harness("predict", *SERVERS, "--nodes", "2..3+1", "--ps", "1..3+1").succeeded().stdout.splitlines()
+    lines = harness("model", "predict", *SERVERS, "--nodes", "2..3+1", "--ps", "1..3+1").succeeded().stdout.splitlines()
     shown = [f"{at(line)[0]} nodes, {at(line)[2]} PS" for line in lines[4:9]]
     assert shown == [f"{nodes} nodes, {ps} PS" for nodes in (2, 3) for ps in range(1, nodes + 1)]
 
@@ -179,7 +185,7 @@ def test_every_number_of_servers_that_has_a_place_is_a_line(harness: Harness) ->
 def test_a_faster_worker_leaves_the_network_as_it_was_measured(harness: Harness) -> None:
     """--single of a system whose own was measured asks what would be, and must not change the fit."""
     usual, faster = (
-        harness("predict", *SERVERS, *more, "--nodes", "4,512", "--json").succeeded().json["predictions"]
+        harness("model", "predict", *SERVERS, *more, "--nodes", "4,512", "--json").succeeded().json["predictions"]
         for more in ((), ("--single", "276.46"))
     )
     assert faster[0]["img_per_s"] > 1.8 * usual[0]["img_per_s"]  # of which overhead is a larger part now
@@ -188,21 +194,33 @@ def test_a_faster_worker_leaves_the_network_as_it_was_measured(harness: Harness)
 
 def test_a_network_measured_with_gpus_tells_of_backends_that_have_none(harness: Harness) -> None:
     """What a worker computes is another's; what nodes exchange is not."""
-    caffe2 = ("predict", "--site", "daint", "--backend", "caffe2", "--nodes", "2", "--single", "10")
+    caffe2 = ("model", "predict", "--site", "daint", "--backend", "caffe2", "--nodes", "2", "--single", "10")
     said = harness(*caffe2).succeeded().stdout
     assert "one worker: 10 img/s, as given" in said and "network: fitted to Piz Daint XC50 P100" in said
 
 
 def test_where_only_efficiencies_are_known_they_do_not_depend_on_how_fast_a_worker_is(harness: Harness) -> None:
-    cori = ("predict", "--site", "cori", "--backend", "parameter_server", "--nodes", "512", "--ps", "64", "--json")
+    cori = (
+        "model",
+        "predict",
+        "--site",
+        "cori",
+        "--backend",
+        "parameter_server",
+        "--nodes",
+        "512",
+        "--ps",
+        "64",
+        "--json",
+    )
     found = [harness(*cori, "--single", single) for single in ("1", "10", "100")]
     efficiencies = [one.succeeded().json["predictions"][0]["efficiency"] for one in found]
     assert efficiencies == pytest.approx([0.23] * 3, abs=0.03)
-    assert "only efficiencies were published" in harness("fit", "reference:Cori").succeeded().stdout
+    assert "only efficiencies were published" in harness("model", "fit", "reference:Cori").succeeded().stdout
 
 
 def test_efficiencies_predict_with_the_step_of_a_devices_file_which_may_be_far_off(harness: Harness) -> None:
-    cori = ("predict", "--from", "reference:Cori", "--model", "hep_cnn", "--backend", "parameter_server")
+    cori = ("model", "predict", "--from", "reference:Cori", "--model", "hep_cnn", "--backend", "parameter_server")
     cori = (*cori, "--nodes", "256", "--ps", "1")
     text = harness(*cori).succeeded().stdout
     assert "as it was measured: --batch-size 128" in text
@@ -221,7 +239,18 @@ def test_models_of_which_nobody_has_a_figure_are_predicted_from_that_of_one(
     harness: Harness, model: str, single: str, published: float
 ) -> None:
     """Inception-v3, ResNet-101 and VGG-16 share a throughput; --single gives seconds to one of them, and so to all."""
-    horovod = ("predict", "--from", "reference:128 servers", "--backend", "horovod", "--model", model, "--nodes", "512")
+    horovod = (
+        "model",
+        "predict",
+        "--from",
+        "reference:128 servers",
+        "--backend",
+        "horovod",
+        "--model",
+        model,
+        "--nodes",
+        "512",
+    )
     (one,) = harness(*horovod, "--single", single, "--json").succeeded().json["predictions"]
     assert one["efficiency"] == pytest.approx(published, abs=0.01)
 
@@ -238,7 +267,7 @@ def test_the_table_of_three_causes_on_cori_is_what_the_law_predicts(harness: Har
         options = dict(re.findall(r"(--\S+) (\S+)", f"{CORI_COMMANDS[column]} {more}"))
         if options["--backend"] == "multi_worker_mirrored":
             del options["--ps"]
-        (one,) = harness("predict", *chain(*options.items()), "--json").succeeded().json["predictions"]
+        (one,) = harness("model", "predict", *chain(*options.items()), "--json").succeeded().json["predictions"]
         ends = [100 * one["efficiency"] * one[end] / one["img_per_s"] for end in ("img_per_s", "low", "high")]
         assert list(map(int, re.findall(r"\d+", cells.split(" | ")[column]))) == pytest.approx(ends, abs=1), more
 
@@ -249,7 +278,7 @@ def test_results_say_what_is_predicted_and_slow_rates_keep_their_digits(
     shape: dict[str, Any] = {"model": "pointwise", "batch_size": 1, "image_size": 32, "device": "cpu"}
     slow = [made.record("pytorch", n, [rate, 1.01 * rate], **shape) for n, rate in ((1, 9.0), (2, 2.41))]
     made.save(tmp_path / "runs", slow)
-    predict = ("predict", "--from", "runs", "--backend", "pytorch", "--nodes")
+    predict = ("model", "predict", "--from", "runs", "--backend", "pytorch", "--nodes")
     said = harness(*predict, "1,4").succeeded().stdout
     assert said.startswith("pytorch, pointwise, 1 image per device and step\n")
     shown_shape = "--model pointwise --batch-size 1 --image-size 32 --devices-per-node 1 --device cpu"
@@ -266,7 +295,7 @@ def test_results_say_what_is_predicted_and_slow_rates_keep_their_digits(
 
 
 def test_where_nothing_waits_no_culprit_is_named(harness: Harness) -> None:
-    arguments = ("predict", "--backend", "horovod", "--single", "3", "--nodes", "1,4", "--network")
+    arguments = ("model", "predict", "--backend", "horovod", "--single", "3", "--nodes", "1,4", "--network")
     fast = harness(*arguments, "9.5GB/s").succeeded().stdout.splitlines()
     assert [line.split()[-1] for line in fast[4:6]] == ["nothing", "nothing"]
     slow = harness(*arguments, "1Mbit/s").succeeded().stdout.splitlines()
@@ -295,7 +324,7 @@ def test_mpi_uses_less_of_a_link_through_sockets_than_by_rdma() -> None:
 
 
 def test_every_number_of_servers_that_was_asked_for_is_a_row_or_has_a_reason(harness: Harness) -> None:
-    asked = ("predict", *SERVERS, "--nodes", "64,128", "--ps", "32,128,192,256")
+    asked = ("model", "predict", *SERVERS, "--nodes", "64,128", "--ps", "32,128,192,256")
     told = harness(*asked, "--json").succeeded().json
     assert [(one["nodes"], one["ps"]) for one in told["predictions"]] == [(64, 32), (128, 32), (128, 128)]
     reasons = [
@@ -315,7 +344,7 @@ def test_every_number_of_servers_that_was_asked_for_is_a_row_or_has_a_reason(har
 
 
 def test_fit_tells_how_many_numbers_it_fitted_how_well_and_what_it_left_out(harness: Harness) -> None:
-    told = strictly(harness("fit", "reference", "--hold-out", "workers>32", "--json").succeeded().stdout)
+    told = strictly(harness("model", "fit", "reference", "--hold-out", "workers>32", "--json").succeeded().stdout)
     daint = next(one for one in told["fits"] if one["system"].startswith("Piz") and one["mechanism"] == "servers")
     assert 2 < daint["numbers"] < len(daint["parameters"])
     assert daint["misfit"]["p_value"] > 0.1 and daint["misfit"]["contradiction"] == ""
@@ -334,15 +363,15 @@ def test_fit_takes_a_table_of_ones_own(harness: Harness, tmp_path: Path, wording
         for workers, ps, rate in ((1, 1, 100), (4, 2, 380), (16, 4, 1400), (32, 8, 2100))
     ]
     (tmp_path / "mine.csv").write_text("\n".join([COLUMNS, *rows]))
-    told = harness("fit", "mine.csv", "--json").succeeded().json
+    told = harness("model", "fit", "mine.csv", "--json").succeeded().json
     (one,) = told["fits"]
     assert (one["system"], len(one["runs"])) == ("My cluster", 3)
     said = harness(
-        "predict", "--from", "mine.csv", "--backend", "parameter-server", "--model", "inception3"
+        "model", "predict", "--from", "mine.csv", "--backend", "parameter-server", "--model", "inception3"
     ).succeeded()
     assert "one worker: measured, 100 img/s (My cluster" in said.stdout
     (tmp_path / "bad.csv").write_text("\n".join([COLUMNS, rows[0].replace("synthetic", "imaginary")]))
-    wording("bad.csv").refused(harness("fit", "bad.csv"))
+    wording("bad.csv").refused(harness("model", "fit", "bad.csv"))
 
 
 def test_other_training_is_left_out_of_a_fit(harness: Harness, tmp_path: Path) -> None:
@@ -353,7 +382,7 @@ def test_other_training_is_left_out_of_a_fit(harness: Harness, tmp_path: Path) -
         made.record("parameter_server", 8, [888.0, 887.0], ps=2, sync="none"),
     ]
     made.save(tmp_path / "runs", runs)
-    told = harness("fit", "runs", "--json").succeeded().json
+    told = harness("model", "fit", "runs", "--json").succeeded().json
     assert [one["nodes"] for fit in told["fits"] for one in fit["runs"]] == [4]
     reasons = sorted(line.partition(": ")[2].partition(":")[0] for line in told["left_out"])
     assert reasons == ["fp16_allreduce=True", "sync=none"]
@@ -363,7 +392,7 @@ def test_other_training_is_left_out_of_a_fit(harness: Harness, tmp_path: Path) -
 
 
 def test_explain_names_the_server_the_tensor_and_what_would_help(harness: Harness) -> None:
-    said = harness("explain", *SERVERS, "--nodes", "128", "--ps", "116").succeeded().stdout
+    said = harness("model", "explain", *SERVERS, "--nodes", "128", "--ps", "116").succeeded().stdout
     assert "holds dense.kernel (8.2 MB): 127 workers pull and push 1.04 GB each way per step" in said
     assert "partitioning tensors to 1 MiB slices" in said
 
@@ -372,14 +401,14 @@ def test_a_record_is_explained_with_the_runs_beside_it(harness: Harness, tmp_pat
     one, eight = made.record("parameter_server", 1, ps=1), made.record("parameter_server", 8, [400.0, 404.0], ps=2)
     folder = made.save(tmp_path / "runs", [one, eight])
     for path in (folder / eight.id, folder / eight.id / "record.json"):
-        said = harness("explain", str(path)).succeeded().stdout
+        said = harness("model", "explain", str(path)).succeeded().stdout
         assert "parameter_server, inception3, 8 nodes, 2 PS" in said
         assert "measured 1.27 s" in said
         assert "one worker: measured, 100 img/s" in said
-    told = strictly(harness("explain", str(folder / eight.id), "--json").succeeded().stdout)
+    told = strictly(harness("model", "explain", str(folder / eight.id), "--json").succeeded().stdout)
     assert told["measured_step_s"] == pytest.approx(8 * 64 / 402)
     assert told["binding"]["name"].startswith("PS ")
-    alone = harness("explain", str(folder / one.id)).succeeded().stdout
+    alone = harness("model", "explain", str(folder / one.id)).succeeded().stdout
     assert alone.startswith("parameter_server, inception3, 1 node, 1 PS")
 
 
@@ -388,11 +417,11 @@ def test_a_record_alone_says_that_a_single_worker_is_missing(
 ) -> None:
     eight = made.record("parameter_server", 8, [400.0, 404.0], ps=2)
     folder = made.save(tmp_path / "alone", [eight])
-    wording("alone").refused(harness("explain", str(folder / eight.id)), RUN=folder / eight.id)
-    given = harness("explain", str(folder / eight.id), "--single", "60").succeeded().stdout
+    wording("alone").refused(harness("model", "explain", str(folder / eight.id)), RUN=folder / eight.id)
+    given = harness("model", "explain", str(folder / eight.id), "--single", "60").succeeded().stdout
     assert "one worker: 60 img/s, as given" in given
     elsewhere = made.save(tmp_path / "elsewhere", [made.record("parameter_server", 1, ps=1)])
-    found = harness("explain", str(folder / eight.id), "--from", str(elsewhere)).succeeded().stdout
+    found = harness("model", "explain", str(folder / eight.id), "--from", str(elsewhere)).succeeded().stdout
     assert "one worker: measured, 100 img/s" in found
 
 
@@ -400,9 +429,9 @@ def test_what_is_no_run_with_a_number_is_not_explained(harness: Harness, tmp_pat
     failed = made.record("parameter_server", 4, ps=2, status="failed")
     run = made.save(tmp_path / "runs", [failed, made.record("parameter_server", 8, ps=2)]) / failed.id
     (tmp_path / "empty").mkdir()
-    wording("a run").refused(harness("explain", str(run)), RUN=run)
+    wording("a run").refused(harness("model", "explain", str(run)), RUN=run)
     for path in ("runs", "empty"):
-        wording(path).refused(harness("explain", path))
+        wording(path).refused(harness("model", "explain", path))
 
 
 # --- a run beside what was predicted of it ---------------------------------------------------------
@@ -427,7 +456,11 @@ def emulated(img_per_s: float, *ranks: Kept) -> Record:
 
 
 def explained(harness: Harness, folder: Path, record: Record, *more: str) -> Any:
-    return harness("explain", str(made.save(folder, [record]) / record.id), *(more or BEGUN), "--json").succeeded().json
+    return (
+        harness("model", "explain", str(made.save(folder, [record]) / record.id), *(more or BEGUN), "--json")
+        .succeeded()
+        .json
+    )
 
 
 def test_a_run_that_was_measured_on_good_nodes_is_inside_and_what_it_starts_from_says_emulated(
@@ -435,19 +468,32 @@ def test_a_run_that_was_measured_on_good_nodes_is_inside_and_what_it_starts_from
 ) -> None:
     ran = HEALTHY.glob("*-pytorch-*/record.json")
     (record,) = (file.parent for file in ran if '"transport": "gloo"' in file.read_text())
-    said = harness("explain", str(record), *BEGUN).succeeded().stdout.splitlines()
+    said = harness("model", "explain", str(record), *BEGUN).succeeded().stdout.splitlines()
     assert said[1] == "  measured 0.48 s, predicted 0.48 s (0.46 s to 0.51 s): inside"
     assert said[-3].endswith("as measured on emulated NVIDIA Tesla P100, its time dilated by 16")
     assert "as kernels over gloo say; a second of the device is 32 of theirs" in said[-2]
-    predicted = ("predict", "--backend", "pytorch", "--nodes", "4", "--single", str(ALONE), "--network", "1GB/s")
+    predicted = (
+        "model",
+        "predict",
+        "--backend",
+        "pytorch",
+        "--nodes",
+        "4",
+        "--single",
+        str(ALONE),
+        "--network",
+        "1GB/s",
+    )
     assert "img/s, as measured on emulated NVIDIA Tesla P100, its time dilated by 16" in harness(*predicted).stdout
-    fitted = harness("predict", "--backend", "pytorch", "--nodes", "8", "--from", str(HEALTHY), "--single", str(ALONE))
+    fitted = harness(
+        "model", "predict", "--backend", "pytorch", "--nodes", "8", "--from", str(HEALTHY), "--single", str(ALONE)
+    )
     assert "emulated NVIDIA Tesla P100 with links of 2.25 GB/s" in fitted.succeeded().stdout
     assert ", allreduce over gloo, its time dilated by 32\n" in fitted.stdout
 
 
 def test_python_predicts_from_a_record_and_what_kernels_measured_as_the_command_does(harness: Harness) -> None:
-    said = harness("predict", "--backend", "pytorch", "--nodes", "4", *BEGUN, "--json").succeeded().json
+    said = harness("model", "predict", "--backend", "pytorch", "--nodes", "4", *BEGUN, "--json").succeeded().json
     (of_command,) = said["predictions"]
     (row,) = harness_api.predict("pytorch", nodes=4, single=ALONE, network=str(NETWORK)).to_dict("records")
     assert all(row[name] == of_command[name] for name in ("nodes", "step_s", "img_per_s"))
@@ -469,7 +515,7 @@ def test_a_run_that_is_slower_than_its_node_and_its_network_explain_names_who_wa
     assert low < found["step_s"] < high < found["measured_step_s"] == pytest.approx(0.65)
     assert not found["inside"] and found["beyond"] == pytest.approx(0.65 / high - 1)
     assert found["late"] == [{"rank": 2, "host": "nid00002", "why": why}]
-    said = harness("explain", str(tmp_path / record.id), *BEGUN).succeeded().stdout
+    said = harness("model", "explain", str(tmp_path / record.id), *BEGUN).succeeded().stdout
     outside = f"outside, slower by {found['beyond']:.1%} than its node and its network explain"
     assert f"{outside}\n  rank 2 on nid00002: " in said
 
@@ -479,7 +525,7 @@ def test_a_run_that_is_faster_and_one_of_which_nobody_was_late_say_that(harness:
     assert explained(harness, tmp_path / "fast", fast)["beyond"] < 0
     slow = emulated(4 * 64 / 0.65, *[kept()] * 4)
     assert explained(harness, tmp_path / "slow", slow)["late"] == []
-    said = harness("explain", str(tmp_path / "slow" / slow.id), *BEGUN).succeeded().stdout
+    said = harness("model", "explain", str(tmp_path / "slow" / slow.id), *BEGUN).succeeded().stdout
     assert "no rank says that it was late; `harness run --preflight` compares nodes and links" in said
 
 
@@ -489,13 +535,13 @@ def test_one_worker_does_what_those_on_several_nodes_do(harness: Harness, tmp_pa
     alone = made.record("pytorch", 1, [200.0, 201.0], threads=24, **shape)
     several = [made.record("pytorch", n, [n * 99.0, n * 99.5], threads=12, **shape) for n in (2, 4)]
     made.save(tmp_path / "runs", [alone, *several])
-    done = harness("predict", "--from", "runs", "--backend", "pytorch", "--nodes", "2", "--json").succeeded()
+    done = harness("model", "predict", "--from", "runs", "--backend", "pytorch", "--nodes", "2", "--json").succeeded()
     assert done.json["predictions"][0]["img_per_s"] == pytest.approx(198, rel=0.03)
-    told = harness("predict", "--from", "runs", "--backend", "pytorch", "--nodes", "2").succeeded().stdout
+    told = harness("model", "predict", "--from", "runs", "--backend", "pytorch", "--nodes", "2").succeeded().stdout
     assert "one worker: fitted" in told and "the worker that was measured alone has other threads" in told
 
 
 def test_one_worker_is_of_the_same_device(harness: Harness, tmp_path: Path, wording: Wording) -> None:
     real = made.record("pytorch", 4, [99.0], batch_size=64)
-    done = harness("explain", str(made.save(tmp_path, [real]) / real.id), *BEGUN)
+    done = harness("model", "explain", str(made.save(tmp_path, [real]) / real.id), *BEGUN)
     wording("cpu").refused(done)

@@ -200,7 +200,7 @@ def test_what_a_table_does_not_say_is_claimed_by_nobody(tmp_path: Path, harness:
     assert figures.panel_name("", "") == "a model that is not stated"
     shown = harness("table", "own.csv", "--style", "report2017").succeeded().stdout
     assert "Mine · deepspeed · relative to 1 worker" in shown and "real" not in shown and "synthetic" not in shown
-    wording("fit").ended(harness("fit", "own.csv"), 2)
+    wording("model", "fit").ended(harness("model", "fit", "own.csv"), 2)
 
 
 def test_rows_that_differ_in_their_throughput_only_are_repeats(tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ def test_a_table_may_say_what_a_link_carries_also_after_its_export(tmp_path: Pat
     head = "system,link_gb_s,backend,transport,model,batch_size,nodes,img_per_s\n"
     rows = "".join(f"Mine,12.5,horovod,nccl,resnet50,64,{nodes},{90 * nodes}\n" for nodes in (1, 2, 4))
     (tmp_path / "own.csv").write_text(head + rows)
-    harness("export", "own.csv", "-o", "again.csv").succeeded()
+    harness("results", "export", "own.csv", "-o", "again.csv").succeeded()
     for name in ("own.csv", "again.csv"):
         (group,) = groups(results.load([tmp_path / name]))[0]
         assert group.network.line_rate_gb_s == 12.5
-    asked = ("predict", "--from", "own.csv", "--model", "resnet50", "--backend", "horovod", "--nodes", "8")
+    asked = ("model", "predict", "--from", "own.csv", "--model", "resnet50", "--backend", "horovod", "--nodes", "8")
     assert "a link carries 12.41 GB/s, the nominal rate" in harness(*asked).succeeded().stdout
 
 
@@ -262,14 +262,14 @@ def test_a_measurement_that_is_there_twice_counts_once_and_decides_nothing(
 ) -> None:
     for name, rate in (("old", 1650.2), ("new", 1500.1)):
         (tmp_path / f"{name}.csv").write_text("system,backend,nodes,img_per_s\n" + 2 * f"Mine,horovod,8,{rate}\n")
-    done = harness("regression", "old.csv", "new.csv")
+    done = harness("compare", "old.csv", "new.csv")
     assert "SLOWER" not in done.stdout
     wording("twice").ended(done, 2)
     # Nor do figures of several jobs that are all alike.
     for name, rate in (("old", 1650.2), ("new", 1500.1)):
         rows = "".join(f"Mine,horovod,8,{rate},{job}\n" for job in ("Monday", "Tuesday", "Friday"))
         (tmp_path / f"{name}.csv").write_text("system,backend,nodes,img_per_s,job\n" + rows)
-    done = harness("regression", "old.csv", "new.csv")
+    done = harness("compare", "old.csv", "new.csv")
     wording("alike").ended(done, 2)
 
 
@@ -290,14 +290,14 @@ def test_logs_of_mlperf_become_a_table_with_their_deviation(tmp_path: Path, harn
             lines += [event("epoch_stop", begin + 60_000)]
         (tmp_path / "logs" / f"result_{number}.txt").write_text("a line of another kind\n" + "\n".join(lines))
     wanted = ["--backend", "horovod", "--devices", "128"]
-    harness("import", "mlperf", "logs", *wanted, "-o", "daint.csv").succeeded()
+    harness("results", "import", "mlperf", "logs", *wanted, "-o", "daint.csv").succeeded()
     (row,) = results.load([tmp_path / "daint.csv"])
     assert ",'=Piz Daint GPU," in "," + (tmp_path / "daint.csv").read_text().splitlines()[1]  # no formula
     assert (row.system, row.model, row.workers, row.batch_size, row.runs) == ("=Piz Daint GPU", "cosmoflow", 128, 2, 3)
     assert (row.img_per_s, row.stdev) == pytest.approx((99.0164, 0.9804), rel=1e-3)
     (tmp_path / "other.txt").write_text("img/s 3")
-    wording("other.txt").refused(harness("import", "mlperf", "other.txt", *wanted))
-    wording("--devices").refused(harness("import", "mlperf", "logs", *wanted[:2]))
+    wording("other.txt").refused(harness("results", "import", "mlperf", "other.txt", *wanted))
+    wording("--devices").refused(harness("results", "import", "mlperf", "logs", *wanted[:2]))
 
 
 def test_a_summary_of_mlperf_is_minutes_to_train(tmp_path: Path, harness: Harness, wording: Wording) -> None:
@@ -306,14 +306,14 @@ def test_a_summary_of_mlperf_is_minutes_to_train(tmp_path: Path, harness: Harnes
         "closed,Azure,ND96amsr_n1,2,8,MxNet 22.04,,29.374,,u\nclosed,Azure,ND96amsr_n8,16,64,MxNet 22.04,9,4.587,,u\n"
     )
     (tmp_path / "summary.csv").write_text(head + rows)
-    harness("import", "mlperf", "summary.csv", "--backend", "horovod", "-o", "azure.csv").succeeded()
+    harness("results", "import", "mlperf", "summary.csv", "--backend", "horovod", "-o", "azure.csv").succeeded()
     shown = harness("table", "azure.csv").succeeded().stdout
     assert all(text in shown for text in ("resnet", "1,762.4", "275.2", "ND96amsr_n8")) and "ssd" not in shown
     (one, _) = results.load([tmp_path / "azure.csv"], with_accuracies=True)
     assert (one.workers, one.software, one.time_to_accuracy_s) == (8, "MxNet 22.04", pytest.approx(29.374 * 60))
     assert not results.load([tmp_path / "azure.csv"])  # no img/s
     (tmp_path / "summary.csv").write_text("a,b\n1,2\n")
-    wording("summary.csv").refused(harness("import", "mlperf", "summary.csv", "--backend", "x"))
+    wording("summary.csv").refused(harness("results", "import", "mlperf", "summary.csv", "--backend", "x"))
 
 
 def test_the_network_may_be_what_other_suites_printed(tmp_path: Path, harness: Harness) -> None:
@@ -327,7 +327,7 @@ def test_the_network_may_be_what_other_suites_printed(tmp_path: Path, harness: H
         (tmp_path / "printed.txt").write_text(text)
         assert imported.network_rate(tmp_path / "printed.txt") == pytest.approx(rate)
     (tmp_path / "printed.txt").write_text(osu)
-    predict = ["predict", "--single", "220", "--backend", "horovod", "--nodes", "8", "--json", "--network"]
+    predict = ["model", "predict", "--single", "220", "--backend", "horovod", "--nodes", "8", "--json", "--network"]
     ours, theirs = (harness(*predict, network).succeeded().json for network in ("printed.txt", "9.48GB/s"))
     assert ours == theirs
 
@@ -369,7 +369,7 @@ def test_a_publication_is_the_same_after_its_export(tmp_path: Path, harness: Har
     rows = "".join(f"S,M,TensorFlow 1,horovod,mpi,inception3,64,8,1,,synthetic,{rate},9.5,5,{how}\n" for rate, how in
                    ((1204, "sharded"), (1500, "partitioned")))  # fmt: skip
     (tmp_path / "own.csv").write_text(HEAD.rstrip() + ",variant\n" + rows)
-    harness("export", "own.csv", "--format", "csv", "-o", "again.csv").succeeded()
+    harness("results", "export", "own.csv", "--format", "csv", "-o", "again.csv").succeeded()
     before, after = (results.load([tmp_path / file]) for file in ("own.csv", "again.csv"))
     told = [[(each.img_per_s, each.stdev, each.runs, each.publication) for each in side] for side in (before, after)]
     assert told[0] == told[1]
@@ -378,7 +378,7 @@ def test_a_publication_is_the_same_after_its_export(tmp_path: Path, harness: Har
 def test_what_sets_runs_apart_does_so_after_their_export(tmp_path: Path, harness: Harness) -> None:
     runs = [made.record("parameter_server", 2, ps=2), made.record("parameter_server", 2, ps=2, sync="none")]
     made.save(tmp_path / "runs", [*runs, made.record("pytorch", 2, device="cuda", precision="tf32")])
-    harness("export", "runs", "--format", "csv", "-o", "again.csv").succeeded()
+    harness("results", "export", "runs", "--format", "csv", "-o", "again.csv").succeeded()
     names = ("backend", "framework", "training", "device", "precision", "data", "threads", "workers", "ps", "values")
     before, after = (
         sorted(tuple(getattr(each, name) for name in names) for each in results.load([tmp_path / file]))
@@ -391,7 +391,7 @@ def test_what_harness_writes_it_reads_again(tmp_path: Path, harness: Harness) ->
     runs = [made.record("parameter_server", 2, ps=2), made.record("parameter_server", 2, ps=2, placement="partitioned")]
     made.save(tmp_path / "runs", [*runs, made.record("horovod", 4)])
     measured = results.load([tmp_path / "runs"])
-    harness("export", "runs", "--format", "csv", "-o", "exported.csv").succeeded()
+    harness("results", "export", "runs", "--format", "csv", "-o", "exported.csv").succeeded()
     (tmp_path / "table.csv").write_text(harness("table", "runs", "--format", "csv").succeeded().stdout)
     for file in ("exported.csv", "table.csv"):
         again = results.load([tmp_path / file])
@@ -399,7 +399,7 @@ def test_what_harness_writes_it_reads_again(tmp_path: Path, harness: Harness) ->
         assert sorted(each.img_per_s for each in again) == pytest.approx(sorted(each.img_per_s for each in measured))
     exported = results.load([tmp_path / "exported.csv"])
     assert sorted(each.values for each in exported) == sorted(each.values for each in measured)
-    harness("export", "reference", "--format", "csv", "-o", "reference.csv").succeeded()
+    harness("results", "export", "reference", "--format", "csv", "-o", "reference.csv").succeeded()
     ours, theirs = (harness("best", what).succeeded().stdout for what in ("reference.csv", "reference"))
     assert ours.splitlines()[:4] == theirs.splitlines()[:4]
 

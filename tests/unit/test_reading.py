@@ -17,7 +17,18 @@ figure = script("benchmarks/reading_2017.py")
 STEP_S = 0.46
 SERVERS = Workload("parameter_server", "inception3", 64)
 ALONE = Basis(Parameters(throughput=2.4e9, overhead=0.02, replica_overhead=0.01, message=1e-6, token=1e-6), STEP_S)
-BY_HAND = ("predict", "--backend", "horovod", "--model", "inception3", "--single", "138", "--network", "9.5GB/s")
+BY_HAND = (
+    "model",
+    "predict",
+    "--backend",
+    "horovod",
+    "--model",
+    "inception3",
+    "--single",
+    "138",
+    "--network",
+    "9.5GB/s",
+)
 
 
 def reading(**rates: float) -> Basis:
@@ -61,7 +72,7 @@ def test_a_prediction_says_that_it_waits_for_data_by_which_rate_and_for_how_long
     alone, four = harness(*bound, "--json").succeeded().json["predictions"]
     assert (alone["read_by"], four["read_by"]) == ("node", "shared")
     assert alone["read_wait_s"] == pytest.approx(64 / 100 - 64 / 138)
-    explained = ("explain", *BY_HAND[1:], "--nodes", "4", "--read-rate", "shared:300img/s")
+    explained = ("model", "explain", *BY_HAND[2:], "--nodes", "4", "--read-rate", "shared:300img/s")
     assert "reading bounds the step, which waits for images: 300 img/s" in harness(*explained).succeeded().stdout
 
 

@@ -23,8 +23,8 @@ from tests.wording import Case, Wording, cases
 
 Json = dict[str, Any]
 COMMANDS = (
-    *(("check",), ("table",), ("table", "--format", "csv"), ("best",), ("history",), ("export", "--format", "json")),
-    *(("report", "-o", "report.html"), ("fit",)),
+    *(("results check",), ("table",), ("table", "--format", "csv"), ("best",), ("history",)),
+    *(("results export", "--format", "json"), ("report", "-o", "report.html"), ("model fit",)),
 )
 ODD = (
     *(None, True, -1, 0, 1e308, math.nan, math.inf),
@@ -102,12 +102,14 @@ def test_no_record_keeps_others_from_being_shown(
     folder = tmp_path_factory.mktemp("odd")
     beside(folder, changed(ORIGINAL | {"id": "odd"}, way, value), seal)
     for command, *options in COMMANDS:
-        done = shown(run_in_process(folder, command, "runs", *options))
-        assert done.code == 0 or command == "check" or (command, done.code) in (("fit", 2), ("history", 2)), (
+        done = shown(run_in_process(folder, *command.split(), "runs", *options))
+        assert (
+            done.code == 0 or command == "results check" or (command, done.code) in (("model fit", 2), ("history", 2))
+        ), (
             command,
             done,
         )
-    table = run_in_process(folder, "export", "runs", "--format", "json").succeeded().json
+    table = run_in_process(folder, "results", "export", "runs", "--format", "json").succeeded().json
     assert {"good-1", "good-2"} <= {run["id"] for run in table}
 
 
@@ -115,15 +117,17 @@ def test_no_record_keeps_others_from_being_shown(
 def test_a_record_that_breaks_a_rule_is_named_and_left_out_everywhere(tmp_path: Path, case: Case) -> None:
     beside(tmp_path, edited(ORIGINAL, case.request))
     for command, *options in COMMANDS:
-        done = shown(run_in_process(tmp_path, command, "runs", *options))
-        case.answered(done.stdout if command == "check" else done.stderr)
+        done = shown(run_in_process(tmp_path, *command.split(), "runs", *options))
+        case.answered(done.stdout if command == "results check" else done.stderr)
     run_in_process(tmp_path, "baseline", "save", "nightly", "runs")
     assert not list(tmp_path.glob("**/elsewhere"))
 
 
 def test_a_record_ends_after_it_starts(tmp_path: Path, wording: Wording) -> None:
     file = beside(tmp_path, ORIGINAL | {"ended": "1999-01-01T00:00:00+00:00"})
-    wording("1999").answered(run_in_process(tmp_path.parent, "check", str(tmp_path)).stdout.strip(), FILE=file)
+    wording("1999").answered(
+        run_in_process(tmp_path.parent, "results", "check", str(tmp_path)).stdout.strip(), FILE=file
+    )
 
 
 @pytest.mark.parametrize("place", ["record.json", "raw.json"])
@@ -143,16 +147,16 @@ def test_what_is_no_file_of_a_record_is_not_read(
     file = beside(tmp_path, ORIGINAL, seal=False).with_name(place)
     file.unlink()
     make(file)
-    for command in ("check", "table"):
-        done = shown(run_in_process(tmp_path, command, "runs"))
-        assert words in done.stdout + done.stderr and done.code == (command == "check")
+    for command in (["results", "check"], ["table"]):
+        done = shown(run_in_process(tmp_path, *command, "runs"))
+        assert words in done.stdout + done.stderr and done.code == (command != ["table"])
 
 
 def test_a_folder_is_looked_at_once(tmp_path: Path) -> None:
     beside(tmp_path, ORIGINAL)
     (tmp_path / "runs" / "all").mkdir()
     (tmp_path / "runs" / "all" / "above").symlink_to("../..")
-    assert "3 records" in run_in_process(tmp_path, "check", "runs").succeeded().stdout
+    assert "3 records" in run_in_process(tmp_path, "results", "check", "runs").succeeded().stdout
 
 
 def test_texts_are_shown_without_what_a_terminal_obeys(tmp_path: Path) -> None:
@@ -165,8 +169,8 @@ def test_texts_are_shown_without_what_a_terminal_obeys(tmp_path: Path) -> None:
 
 def test_no_cell_is_a_formula_and_the_text_is_read_again(tmp_path: Path) -> None:
     beside(tmp_path, ORIGINAL | {"tag": "=1+1"})
-    for command in ("table", "export"):
-        rows = run_in_process(tmp_path, command, "runs", "--format", "csv").succeeded().stdout
+    for command in (["table"], ["results", "export"]):
+        rows = run_in_process(tmp_path, *command, "runs", "--format", "csv").succeeded().stdout
         assert "'=1+1" in rows and ",=1+1" not in rows and '"=1+1' not in rows
 
 

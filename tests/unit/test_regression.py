@@ -1,4 +1,4 @@
-"""`harness regression`: which results form pairs, when a pair is slower, what may explain it, and what CI systems read."""
+"""`harness compare`: which results form pairs, when a pair is slower, what may explain it, and what CI systems read."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -283,7 +283,7 @@ def test_published_numbers_are_compared_with_measured_ones(harness: Harness, tmp
     ours = [made.record(nodes=2, img_per_s=80 * FIVE), made.record(nodes=4, img_per_s=190 * FIVE)]
     ours += [made.record("parameter_server", 2, rate * FIVE, ps=ps) for ps, rate in ((1, 60), (2, 99))]
     made.save(tmp_path / "ours", ours)
-    done = harness("regression", "theirs.csv", "ours", "--json")
+    done = harness("compare", "theirs.csv", "ours", "--json")
     verdicts = {pair["label"]: (pair["verdict"], pair["judgement"]["change"]) for pair in done.json["pairs"]}
     assert verdicts["pytorch 2 nodes"] == ("slower", pytest.approx(-0.2, abs=0.001)) and done.code == 1
     # A mean without repeats is compared, and not judged. Of servers whose number is not known the best counts.
@@ -292,7 +292,7 @@ def test_published_numbers_are_compared_with_measured_ones(harness: Harness, tmp
     assert not [each for each in done.json["differences"] if "nan" in str(each)]
     assert any("NEW has 1 more configuration" in note for note in done.json["notes"])
     assert any("so not matched: framework, transport, model, ps, batch size" in note for note in done.json["notes"])
-    assert "Elsewhere → daint:gpu" in harness("regression", "theirs.csv", "ours").stdout
+    assert "Elsewhere → daint:gpu" in harness("compare", "theirs.csv", "ours").stdout
 
 
 def test_runs_of_new_that_are_in_old_count_in_old_only() -> None:
@@ -422,12 +422,12 @@ def test_a_pipe_does_not_break_a_markdown_table() -> None:
 def test_compare_prints_and_writes_everything_that_ci_reads(harness: Harness, tmp_path: Path, wording: Wording) -> None:
     made.save(tmp_path / "old", [apart(img_per_s=100 * FIVE)])
     made.save(tmp_path / "new", [apart(img_per_s=90 * FIVE, day=1)])
-    done = harness("regression", "old", "new", "--junit", "out.xml", "--markdown", "out.md")
+    done = harness("compare", "old", "new", "--junit", "out.xml", "--markdown", "out.md")
     assert done.stdout.startswith("SLOWER: 1 measurement compared: 1 slower\n")
     wording("slower").ended(done, 1)
     assert ElementTree.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
     assert (tmp_path / "out.md").read_text().startswith("**SLOWER")
-    back = harness("regression", "new", "old", "--json")
+    back = harness("compare", "new", "old", "--json")
     assert (back.code, back.json["schema"], back.json["slower"]) == (0, "harness.comparison/1", False)
     (pair,) = back.json["pairs"]
     assert (pair["verdict"], pair["old"]["repeats"]) == ("faster", 5)
@@ -441,7 +441,7 @@ def test_compare_with_nothing_that_can_be_judged_is_no_all_clear(
 ) -> None:
     made.save(tmp_path / "old", [apart(img_per_s=[100.0])])
     made.save(tmp_path / "new", [apart(img_per_s=[10.0], day=1)])
-    done = harness("regression", "old", "new")
+    done = harness("compare", "old", "new")
     assert "cannot say" in done.stdout
     wording("one repeat").ended(done, 2)
 
@@ -450,24 +450,24 @@ def test_noisy_data_say_what_they_do_not_exclude_and_fail_only_if_asked_to(harne
     unlike = [70.0, 90.0, 100.0, 110.0, 130.0]
     made.save(tmp_path / "old", [apart(img_per_s=unlike), apart(nodes=2, img_per_s=100 * FIVE)])
     made.save(tmp_path / "new", [apart(img_per_s=unlike, day=1), apart(nodes=2, img_per_s=100 * FIVE, day=1)])
-    done = harness("regression", "old", "new")
+    done = harness("compare", "old", "new")
     first = done.stdout.splitlines()[0]
     assert done.code == 0 and "not slower" not in done.stdout
-    low = harness("regression", "old", "new", "--json").json["pairs"][0]["judgement"]["ci95"][0]
+    low = harness("compare", "old", "new", "--json").json["pairs"][0]["judgement"]["ci95"][0]
     assert first.startswith("no significant slowdown; a slowdown of up to ")
     assert first.endswith(
         "is not excluded in 1 measurement: 2 measurements compared: 1 too noisy, 1 no significant change"
     )
     assert float(first.split(" up to ")[1].split(" %")[0]) == pytest.approx(-100 * low, abs=0.1)
-    assert harness("regression", "old", "new", "--inconclusive-exit-code", "3").code == 3
+    assert harness("compare", "old", "new", "--inconclusive-exit-code", "3").code == 3
     # Without that size nothing is left in doubt.
     made.save(tmp_path / "sure", [apart(nodes=2, img_per_s=100 * FIVE, day=2)])
-    sure = harness("regression", "new", "sure", "--inconclusive-exit-code", "3")
+    sure = harness("compare", "new", "sure", "--inconclusive-exit-code", "3")
     assert (sure.code, sure.stdout.split(":")[0]) == (0, "no slowdown of 5 % or more")
     # What is slower fails as slower, whatever else is in doubt.
     made.save(tmp_path / "slow", [apart(img_per_s=unlike, day=3), apart(nodes=2, img_per_s=80 * FIVE, day=3)])
-    assert harness("regression", "old", "slow", "--inconclusive-exit-code", "3").code == 1
-    assert harness("regression", "old", "new", "--inconclusive-exit-code", "1").code == 2
+    assert harness("compare", "old", "slow", "--inconclusive-exit-code", "3").code == 1
+    assert harness("compare", "old", "new", "--inconclusive-exit-code", "1").code == 2
 
 
 @cases
@@ -479,13 +479,13 @@ def test_bad_requests_are_one_line_and_exit_code_2(harness: Harness, tmp_path: P
     made.save(tmp_path / "tampered", [made.record(day=1)])
     (file,) = (tmp_path / "tampered").glob("*/record.json")
     made.tampered(file)
-    case.refused(harness("regression", *case.words()))
+    case.refused(harness("compare", *case.words()))
 
 
 @pytest.mark.parametrize("text", ["10%", "10 %", "0.1"])
 def test_a_threshold_may_be_written_in_several_ways(harness: Harness, tmp_path: Path, text: str) -> None:
     made.save(tmp_path / "old", [apart(img_per_s=100 * FIVE**0.2)])
     made.save(tmp_path / "new", [apart(img_per_s=94 * FIVE**0.2, day=1)])
-    found = harness("regression", "old", "new", "--threshold", text, "--json").succeeded().json
+    found = harness("compare", "old", "new", "--threshold", text, "--json").succeeded().json
     assert found["rule"]["threshold"] == pytest.approx(0.1)
     assert found["pairs"][0]["verdict"] == "significant, below the threshold"

@@ -1,4 +1,4 @@
-"""Seals: what harness has written is believed at once, everything else is verified; `harness check` verifies all of it."""
+"""Seals: what harness has written is believed at once, all else is verified; `harness results check` verifies all."""
 
 from pathlib import Path
 
@@ -95,14 +95,14 @@ def test_check_names_every_record_that_cannot_be_believed(harness: Harness, tmp_
         made.record().write(tmp_path / f"runs/{number}")
     (tmp_path / "runs/training").mkdir()
     training().write(tmp_path / "runs/training")
-    fine = harness("check", "runs").succeeded()
+    fine = harness("results", "check", "runs").succeeded()
     assert fine.stdout == "4 records: every figure follows from its raw times, and every judgement from its evidence\n"
     made.record(status="failed").write(tmp_path / "runs/2")
-    assert harness("check", "runs").succeeded().stdout == fine.stdout.replace("\n", "; 1 has no number\n")
+    assert harness("results", "check", "runs").succeeded().stdout == fine.stdout.replace("\n", "; 1 has no number\n")
     forged(edited(tmp_path / "runs/1/record.json", '"mean": 100.0', '"mean": 900.0'))
     edited(tmp_path / "runs/training/training.json", '"best_top1": ', '"best_top1": 0.9, "was": ')
     harness("table", "runs").succeeded()
-    bad = harness("check", "runs")
+    bad = harness("results", "check", "runs")
     wording("check runs").ended(bad, 1)
     wording("records").answered(bad.stdout.removesuffix("\n"))
 

@@ -115,7 +115,7 @@ def test_what_leaves_nothing_says_how_many_there_are_when_and_what_they_are_call
 ) -> None:
     runs = [tagged("nightly", day=day) for day in range(3)]
     saved(made.save(tmp_path / "runs", runs), measured(sizes=(1024, 4096)))
-    for command in (["table"], ["history"], ["report"], ["export", "--format", "csv"], ["check"]):
+    for command in (["table"], ["history"], ["report"], ["results", "export", "--format", "csv"], ["check"]):
         wording("tag=weekly").refused(harness(*command, "runs @ tag=weekly"))
 
 
@@ -158,18 +158,18 @@ LAST, THIS = "runs @ now-14d:now-7d", "runs @ now-7d:now"
 
 
 def test_last_week_is_compared_with_this_one_in_the_same_folder(harness: Harness, two_weeks: Path) -> None:
-    done = harness("regression", LAST, THIS, "--json")
+    done = harness("compare", LAST, THIS, "--json")
     assert done.code == 1
     assert (done.json["old"]["records"], done.json["new"]["records"], done.json["counts"]["slower"]) == (42, 42, 6)
-    same = harness("regression", "runs @ tag=old", "runs @ tag=new site=daint", "--json")
+    same = harness("compare", "runs @ tag=old", "runs @ tag=new site=daint", "--json")
     assert (same.code, same.json["pairs"]) == (1, done.json["pairs"])
-    assert harness("regression", THIS, LAST).code == 0
+    assert harness("compare", THIS, LAST).code == 0
     compared = package.compare(f"{two_weeks} @ now-14d:now-7d", f"{two_weeks} @ now-7d:now")
     assert set(compared["verdict"]) == {"slower"}
 
 
 def test_windows_relative_to_now_meet_however_long_reading_takes(harness: Harness, two_weeks: Path) -> None:
-    said = harness("regression", LAST, THIS, "--json").json
+    said = harness("compare", LAST, THIS, "--json").json
     begins, ends = (said["sources"][side].removeprefix("runs @ ") for side in ("new", "old"))
     assert begins[:20] == ends[-20:] and begins[19] == "Z"
 
@@ -185,11 +185,11 @@ def lines_of_csv(done: Finished, folder: Path) -> int:
     ("command", "count"),
     [
         (["table", "--format", "csv"], lines_of_csv),
-        (["export", "--format", "csv"], lines_of_csv),
+        (["results", "export", "--format", "csv"], lines_of_csv),
         (["report"], lambda done, folder: int(done.stdout.split(": ")[1].split()[0])),
         (["history", "--json"], lambda done, folder: sum(len(series["runs"]) for series in done.json["series"])),
         (["baseline", "save", "this"], lambda done, folder: baselines.get("this").records),
-        (["check"], lambda done, folder: int(done.stdout.split()[0])),
+        (["results", "check"], lambda done, folder: int(done.stdout.split()[0])),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -201,7 +201,7 @@ def test_a_command_takes_the_records_of_a_window_alone(
         assert count(harness(*command, "runs").succeeded(), two_weeks) == 84
 
 
-PREDICT = ["predict", "--backend", "pytorch", "--nodes", "4"]
+PREDICT = ["model", "predict", "--backend", "pytorch", "--nodes", "4"]
 
 
 @pytest.mark.parametrize("command", [["best"], [*PREDICT, "--network", "9GB/s", "--single"]], ids=" ".join)
@@ -212,7 +212,13 @@ def test_an_answer_is_that_of_the_selected_records(harness: Harness, two_weeks: 
 
 @pytest.mark.parametrize(
     "command",
-    [["regression", "runs"], ["fit"], ["explain", "RUN", "--from"], [*PREDICT, "--from"], [*PREDICT, "--network"]],
+    [
+        ["compare", "runs"],
+        ["model", "fit"],
+        ["model", "explain", "RUN", "--from"],
+        [*PREDICT, "--from"],
+        [*PREDICT, "--network"],
+    ],
     ids=" ".join,
 )
 def test_a_wrong_selection_is_refused_wherever_results_are_taken(
@@ -223,7 +229,19 @@ def test_a_wrong_selection_is_refused_wherever_results_are_taken(
 
 def test_what_a_network_does_may_be_that_of_a_window(harness: Harness, tmp_path: Path) -> None:
     folder = saved(tmp_path / "network", *(measured(day=day, sizes=(1024, 4096)) for day in (1, 2)))
-    predict = ["predict", "--backend", "pytorch", "--transport", "gloo", "--nodes", "4", "--single", "9", "--network"]
+    predict = [
+        "model",
+        "predict",
+        "--backend",
+        "pytorch",
+        "--transport",
+        "gloo",
+        "--nodes",
+        "4",
+        "--single",
+        "9",
+        "--network",
+    ]
     harness(*predict, f"{folder} @ 2027-01-01:").refused("leaves none of 2 records")
     assert len(results.load([f"{folder} @ 2026-01-02:"])) == 2
 
@@ -240,8 +258,8 @@ def test_check_looks_at_any_kind_of_record_and_says_what_is_wrong_with_those_tha
     folder = saved(made.save(tmp_path / "runs", [made.record(), tagged("new", day=1)]), measured())
     for file in folder.glob("*/record.json"):
         made.tampered(file)
-    wording("a record").ended(harness("check", "runs @ tag=new"), 1)
-    wording("runs").ended(harness("check", "runs"), 1)
+    wording("a record").ended(harness("results", "check", "runs @ tag=new"), 1)
+    wording("runs").ended(harness("results", "check", "runs"), 1)
     (folder / "bad").mkdir()
     (folder / "bad" / "training.json").write_text("[]")
-    wording("whatever it is").ended(harness("check", "runs @ tag=new"), 1)  # it is not what was asked for
+    wording("whatever it is").ended(harness("results", "check", "runs @ tag=new"), 1)  # it is not what was asked for

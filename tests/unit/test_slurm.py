@@ -85,9 +85,9 @@ def test_nothing_of_a_job_is_removed_while_nobody_knows_whether_it_will_run(
     else:
         wording("launch").answered(done.stderr.rstrip(), SCRIPT=script)
         assert done.code == 1
-        known = refused("status", str(tmp_path / "runs"))
+        known = refused("jobs", "status", str(tmp_path / "runs"))
         assert " unknown " in known.stdout and "look with squeue" in known.stdout, known
-        assert refused("collect", str(tmp_path / "runs")).code == 0  # it may still run
+        assert refused("jobs", "collect", str(tmp_path / "runs")).code == 0  # it may still run
 
 
 def test_the_shells_own_job_and_its_habits_are_kept_from_ours(

@@ -72,10 +72,22 @@ def test_progress_is_told_for_each_record_of_a_source(runs: Path) -> None:
         ["table", "--json"],
         ["best"],
         ["report", "-o", "-"],
-        ["export", "--format", "csv"],
+        ["results", "export", "--format", "csv"],
         ["history"],
         ["baseline", "save", "kept", "--replace"],
-        ["predict", "--backend", "pytorch", "--model", "inception3", "--single", "97", "--nodes", "4", "--from"],
+        [
+            "model",
+            "predict",
+            "--backend",
+            "pytorch",
+            "--model",
+            "inception3",
+            "--single",
+            "97",
+            "--nodes",
+            "4",
+            "--from",
+        ],
     ],
     ids=" ".join,
 )
@@ -94,7 +106,7 @@ def test_both_sides_of_a_comparison_leave_out_what_cannot_be_read_in_one_line(ha
     slower = [made.record(nodes=nodes, img_per_s=(50.0 * nodes, 45.0 * nodes), day=1) for nodes in (1, 2, 4)]
     new = made.save(runs.parent / "new", slower)
     files = [*damaged(runs, "bad"), *damaged(new, "bad")]
-    done = harness("regression", str(runs), str(new))
+    done = harness("compare", str(runs), str(new))
     lines = [line for line in done.stderr.splitlines() if "left out" in line]
     assert done.code == 1 and len(lines) == 1 and all(str(file) in lines[0] for file in files)
 

@@ -17,16 +17,16 @@ from tests.conftest import ROOT, cpu_s
 # What people and scripts call again and again, after `harness`; RUNS stands for the folder with the records, NEW for one
 # with a tenth of as many, for a comparison.
 COMMANDS = {
-    "export csv": ("export", "RUNS", "-o", "out.csv"),
-    "export parquet": ("export", "RUNS", "-o", "out.parquet"),
+    "export csv": ("results", "export", "RUNS", "-o", "out.csv"),
+    "export parquet": ("results", "export", "RUNS", "-o", "out.parquet"),
     "list references": ("list", "references"),
     "table": ("table", "RUNS"),
     "tables of 2017": ("table", "RUNS", "--style", "report2017"),
     "best": ("best", "RUNS"),
     "report": ("report", "RUNS", "-o", "out.html"),
     "history": ("history", "RUNS"),
-    "compare": ("regression", "RUNS", "NEW"),
-    "compare windows": ("regression", "RUNS @ 2026-01-01:2026-01-04", "RUNS @ 2026-01-04:2026-01-07"),
+    "compare": ("compare", "RUNS", "NEW"),
+    "compare windows": ("compare", "RUNS @ 2026-01-01:2026-01-04", "RUNS @ 2026-01-04:2026-01-07"),
 }
 TRIES = 3  # at most; one within the limit is enough: a processor that does other things too is slower
 # Limits are multiples of what Python takes to start and import pandas, which most commands need: a machine that is slow, or

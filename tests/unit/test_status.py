@@ -1,4 +1,4 @@
-"""`harness status` of runs that no batch system carries out."""
+"""`harness jobs status` of runs that no batch system carries out."""
 
 import json
 import shutil
@@ -62,8 +62,8 @@ def test_runs_of_this_machine_are_running_unfinished_or_have_their_img_per_s(
     made.record(img_per_s=(99.0, 101.0, 100.0)).write(done.folder)
     made.record(status="failed", reason="rank 0 exited with 1").write(failed.folder)
     with notes.at_work(working.folder):
-        shown = harness("status", "--json").json
-        table = harness("status").stdout
+        shown = harness("jobs", "status", "--json").json
+        table = harness("jobs", "status").stdout
     states = {Path(run["run"]).name: (run["state"], run["status"], run["repeats"], run["of"]) for run in shown}
     assert states == {
         working.folder.name: ("running", None, 1, 3),
@@ -72,7 +72,7 @@ def test_runs_of_this_machine_are_running_unfinished_or_have_their_img_per_s(
         failed.folder.name: ("recorded", "failed", 0, 3),
     }
     assert "100.00 img/s" in table and "rank 0 exited with 1" in table and "jobs" not in table
-    assert harness("status").stdout.count("unfinished") == 2, "nobody is at work any more"
+    assert harness("jobs", "status").stdout.count("unfinished") == 2, "nobody is at work any more"
 
 
 def test_runs_are_looked_for_where_the_config_has_them_written(
@@ -82,8 +82,8 @@ def test_runs_are_looked_for_where_the_config_has_them_written(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "config" / "harness").mkdir(parents=True)
     (tmp_path / "config" / "harness" / "config.toml").write_text(f'output = "{tmp_path}/elsewhere"\n')
-    assert [run["run"] for run in harness("status", "--json").json] == [str(elsewhere.folder)]
-    assert [Path(run["run"]).parent.name for run in harness("status", "runs", "--json").json] == ["runs"]
+    assert [run["run"] for run in harness("jobs", "status", "--json").json] == [str(elsewhere.folder)]
+    assert [Path(run["run"]).parent.name for run in harness("jobs", "status", "runs", "--json").json] == ["runs"]
 
 
 def test_the_lock_of_a_study_stands_for_its_runs(begun: Callable[..., Run], harness: Harness) -> None:
@@ -91,7 +91,7 @@ def test_the_lock_of_a_study_stands_for_its_runs(begun: Callable[..., Run], harn
     with notes.locked(run.folder.parent):
         with notes.at_work(run.folder):
             assert not notes.is_locked(run.folder / notes.SPEC), "a study of 1,000 runs needs one open file"
-        assert harness("status", "runs/study", "--json").json[0]["state"] == "running"
+        assert harness("jobs", "status", "runs/study", "--json").json[0]["state"] == "running"
 
 
 def test_a_link_in_the_place_of_a_studys_lock_is_not_followed(tmp_path: Path, wording: Wording) -> None:
@@ -109,12 +109,12 @@ def test_a_folder_that_makes_no_sense_is_named_and_left_out(
     run = begun()
     shutil.copytree(run.folder, run.folder.parent / "broken")
     (run.folder.parent / "broken" / "plan.json").write_text("{}")
-    done = harness("status")
+    done = harness("jobs", "status")
     assert done.code == 0 and run.folder.name in done.stdout and "broken" not in done.stdout
     wording("broken").ended(done, 0)
     (tmp_path / "empty").mkdir()
     for nothing in ("empty", "nowhere"):
-        wording(nothing).refused(harness("status", nothing))
+        wording(nothing).refused(harness("jobs", "status", nothing))
 
 
 def test_files_of_a_run_that_make_no_sense_keep_nobody_from_seeing_the_others(
@@ -133,7 +133,7 @@ def test_files_of_a_run_that_make_no_sense_keep_nobody_from_seeing_the_others(
     fields = json.loads((training / notes.SPEC).read_text())
     fields["training"] = {"epochs": 3, "validation": "/data/val"}
     (training / notes.SPEC).write_text(json.dumps(fields))
-    done = harness("status", "--json").succeeded()
+    done = harness("jobs", "status", "--json").succeeded()
     assert [Path(run["run"]) for run in done.json] == [whole.folder]
     damaged = ["training/earlier-epochs.json", *(f"wrong-{number}/repeat-1/hosts.json" for number in range(4))]
     for line, file in zip(done.stderr.splitlines(), damaged, strict=True):
@@ -147,11 +147,11 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_the_others(
     good, damaged = begun(3), begun(3)
     made.record(img_per_s=(99.0, 101.0, 100.0)).write(good.folder)
     damaged.record_file.write_text("{")
-    shown = {Path(run["run"]).name: run for run in harness("status", "--json").succeeded().json}
+    shown = {Path(run["run"]).name: run for run in harness("jobs", "status", "--json").succeeded().json}
     assert shown[good.folder.name]["state"] == "recorded"
     assert shown[damaged.folder.name]["state"] == "unreadable" and shown[damaged.folder.name]["status"] is None
     assert shown[damaged.folder.name]["reason"].startswith("record.json: not a valid record: ")
-    assert "unreadable" in harness("status").succeeded().stdout
+    assert "unreadable" in harness("jobs", "status").succeeded().stdout
 
 
 def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancelling_the_others(
@@ -163,14 +163,14 @@ def test_a_batch_run_that_makes_no_sense_keeps_nobody_from_collecting_and_cancel
         run.begin()
     (broken.folder / notes.SPEC).write_text("{")
     damaged.record_file.write_text("{")
-    done = harness("collect", "--json")
+    done = harness("jobs", "collect", "--json")
     shown = {Path(run["run"]).name: run["state"] for run in done.json}
     assert shown == {whole.folder.name: "not submitted", damaged.folder.name: "unreadable"}
     said = done.stderr.splitlines()
     assert said[0].startswith(f"harness: left out: runs/{broken.folder.name}: not a run directory: ")
     assert said[1:] == [f"harness: {damaged.folder}: record.json: not a valid record: {said[1].split(': ', 4)[-1]}"]
     assert done.code == 1
-    assert harness("cancel", "runs").succeeded().stdout == "nothing to cancel\n"
+    assert harness("jobs", "cancel", "runs").succeeded().stdout == "nothing to cancel\n"
 
 
 def test_jobs_are_named_with_their_states_which_nobody_asks_for_once_there_is_a_record(
@@ -264,7 +264,7 @@ def test_a_job_that_could_never_start_says_what_may_help(
 
 
 def test_who_waits_hears_of_what_ends_from_then_on(begun: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    """`harness collect --wait` prints no repeat that was printed by the command that submitted it."""
+    """`harness jobs collect --wait` prints no repeat that was printed by the command that submitted it."""
     run, heard = begun(2), list[int]()
 
     def end(number: int) -> list[JobState]:

@@ -92,7 +92,9 @@ def submitted(jobs: Sequence[tuple[Path, str]], by_hand: bool) -> str:
     if by_hand:
         return "\n".join(f"sbatch {path}" for path, _ in jobs)
     lines = [f"job {number}: {path}" for path, number in jobs]
-    return "\n".join([*lines, "harness status, harness collect and harness cancel take its run directories"])
+    return "\n".join(
+        [*lines, "harness jobs status, harness jobs collect and harness jobs cancel take its run directories"]
+    )
 
 
 def study_plan(points: Sequence[campaign.PointStatus], runs: Mapping[str, Run], queue: str) -> str:

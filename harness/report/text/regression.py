@@ -98,7 +98,7 @@ def junit(comparison: ComparedResults, old: str, new: str) -> str:
     suite = ElementTree.SubElement(
         root,
         "testsuite",
-        name=f"harness regression {old} {new}",
+        name=f"harness compare {old} {new}",
         tests=str(len(pairs) + len(unpaired)),
         failures=str(len(comparison.regressions)),
         errors="0",

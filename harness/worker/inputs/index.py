@@ -155,7 +155,7 @@ def read(file: Union[str, Path]) -> Index:
 
 def find(path: Union[str, Path], split: str, num_classes: int = 1001) -> Index:
     """The images of a split, "train" or "validation", in either layout. Raises DataError, OSError."""
-    root = _folder(path)
+    root = folder_at(path)
     if holds_shards(root):
         return _shards(root, split)
     if split == "train":
@@ -177,7 +177,7 @@ def scan(path: Union[str, Path], num_classes: int = 1001, every: bool = True) ->
     Classes are the folders that hold an image, sorted by name; a class's label is its position + 1. Hidden files and
     folders are passed over, and what holds other files. ``every`` class has to have images.
     """
-    root = _folder(path)
+    root = folder_at(path)
     root = root / "train" if (root / "train").is_dir() else root
     try:
         folders = names_in(root, folders=True)
@@ -219,7 +219,8 @@ def class_of(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _folder(path: Union[str, Path]) -> Path:
+def folder_at(path: Union[str, Path]) -> Path:
+    """The folder of a data set. Raises DataError if there is none."""
     root = Path(path).absolute()
     if not root.is_dir():
         raise DataError(f"{root} {'is not a folder' if root.exists() else 'does not exist'}; {LAYOUT}")

@@ -11,7 +11,7 @@
 #SBATCH --account=s123
 
 # harness: horovod, resnet50, 128 nodes with workers, 5 repeats
-# Everything is in RUN_DIR; `harness collect` makes the record once this job has ended.
+# Everything is in RUN_DIR; `harness jobs collect` makes the record once this job has ended.
 
 # The site's part; what fails here would be measured wrongly.
 set -o errexit
