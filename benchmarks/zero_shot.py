@@ -2,9 +2,8 @@
 
     python benchmarks/zero_shot.py
 
-Each point of several devices is predicted as by `harness model predict --single IMG_PER_S --network rdma:RATE`, where a single
-one was published, too. The last row is without "rdma:" and "sockets:". What is known of parameters beforehand was chosen
-with these points in sight (harness/prediction/parameters.py), so that only points that come later test it.
+Each point of several devices is predicted as by `harness model predict --single IMG_PER_S --network rdma:RATE`, where
+a single one was published, too. The last row is without "rdma:" and "sockets:". Parameters' priors were chosen with these points in sight (harness/prediction/parameters.py), so that only points that come later test it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from statistics import fmean, median
 
 from harness import results
 from harness.prediction import forecast
-from harness.prediction.basis import StartingPoint, chosen
+from harness.prediction.basis import StartingPoint, chosen_basis
 from harness.prediction.observations import ObservationGroup, groups, informative
 from harness.prediction.parameters import Network
 
@@ -49,7 +48,7 @@ def points(group: ObservationGroup, rate_alone: bool = False) -> Iterator[Point]
         workload = run.workload
         single = workload.batch_size / run.single_s
         start = StartingPoint(group.key.transport, group.key.device, single=single, network=known)
-        p = forecast.at(workload, chosen(workload, start, None), run.nodes, run.ps)
+        p = forecast.at(workload, chosen_basis(workload, start, None), run.nodes, run.ps)
         inside = p.low <= run.img_per_s <= p.high
         error = p.img_per_s / run.img_per_s - 1
         yield Point(group.key.system, group.key.transport, workload.model, error, p.high / p.low, inside)

@@ -87,8 +87,8 @@ def up(cluster: Cluster) -> None:
 
 def check(cluster: Cluster) -> None:
     """Refuse what cannot work before anything is touched."""
-    wanted = PACKAGES | (ACCOUNTING_PACKAGES if cluster.accounting else {})
-    missing = [package for what, package in wanted.items() if not present(what)]
+    needed = PACKAGES | (ACCOUNTING_PACKAGES if cluster.accounting else {})
+    missing = [package for program, package in needed.items() if not installed(program)]
     if missing:
         raise Refused(
             f"missing Debian packages: {' '.join(dict.fromkeys(missing))} (make cluster-packages installs them)"
@@ -104,9 +104,9 @@ def check(cluster: Cluster) -> None:
         raise Refused(f"{state} holds something else")
 
 
-def present(what: str) -> bool:
+def installed(program: str) -> bool:
     """Whether a program, or a file that matches a pattern, is installed."""
-    return any(Path("/").glob(what[1:])) if "/" in what else bool(shutil.which(what, path=PATH))
+    return any(Path("/").glob(program[1:])) if "/" in program else bool(shutil.which(program, path=PATH))
 
 
 def down(state: Path) -> None:
@@ -204,16 +204,16 @@ def check_links(cluster: Cluster, as_json: bool) -> None:
 def processes(cluster: Cluster) -> dict[str, list[tuple[int, str]]]:
     """What runs in each node that is on besides its daemons, and on the head what ``run`` started: PID inside, command."""
     everything = list(members(cluster))
-    found: dict[str, list[tuple[int, str]]] = {"head": []}
+    running: dict[str, list[tuple[int, str]]] = {"head": []}
     head = head_pid(cluster) or 0
     for pid in everything:
         if namespace(pid, "mnt") == namespace(head, "mnt") and namespace(pid, "pid") != namespace(head, "pid"):
-            found["head"] += describe(pid)
+            running["head"] += describe(pid)
     for node in cluster.nodes:
         if first := node_pid(cluster, node):
             others = [pid for pid in everything if pid != first and namespace(pid, "pid") == namespace(first, "pid")]
-            found[node] = [entry for pid in others if program(pid) not in DAEMONS for entry in describe(pid)]
-    return found
+            running[node] = [entry for pid in others if program(pid) not in DAEMONS for entry in describe(pid)]
+    return running
 
 
 def print_status(state: Path) -> int:
@@ -356,9 +356,9 @@ def carry_out(options: argparse.Namespace, tail: Sequence[str]) -> int:
             counted = links.traffic(on(cluster))
             print(json.dumps(counted)) if options.json else print_traffic(counted)
         case "processes":
-            found = processes(cluster)
-            lines = [f"{node} {pid} {line}" for node, entries in found.items() for pid, line in entries]
-            print(json.dumps(found) if options.json else "\n".join(lines))
+            by_node = processes(cluster)
+            lines = [f"{node} {pid} {line}" for node, entries in by_node.items() for pid, line in entries]
+            print(json.dumps(by_node) if options.json else "\n".join(lines))
     return 0
 
 

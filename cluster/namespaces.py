@@ -68,10 +68,10 @@ def tail(log: Path) -> str:
         return f"  ({error})"
 
 
-def called(result: int, what: str) -> None:
+def called(result: int, call: str) -> None:
     """Raise the error of a call of the C library that returned one."""
     if result:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}")
 
 
 def unshare(*kinds: str) -> None:

@@ -24,7 +24,7 @@ from harness.core.validation import checked
 from harness.core.written import numbers, servers, share, understood
 from harness.errors import InvalidInput
 from harness.prediction import forecast
-from harness.prediction.basis import asked
+from harness.prediction.basis import workload_and_basis
 from harness.records.measurement import Record
 from harness.records.record import Status
 from harness.results import frame as frames
@@ -249,7 +249,10 @@ def predict(
     given = {"site": site, "sources": results, "single": single, "network": network, "read_rate": read_rate}
     TRAINING.check(fields)
     described = {"backend": backend} | fields
-    workload, basis = asked(lambda more: TRAINING.spec(more | described), fields | given, lambda names: _loaded(*names))
+    given |= fields
+    workload, basis = workload_and_basis(
+        lambda more: TRAINING.spec(more | described), given, lambda names: _loaded(*names)
+    )
     predictions = forecast.predictions(workload, basis, sizes, counts)
     columns = ["nodes", "workers", "ps", "step_s", "img_per_s", "low", "high", "efficiency"]
     columns += ["two_lines_s", "read_wait_s", "read_by", "extrapolates"]

@@ -25,7 +25,7 @@ class Kernel:
     many steps.
     """
 
-    what: str
+    summary: str
     size: Callable[[int, int], int]
     work: Callable[[int], float]
     memory: Callable[[int, int], float]
@@ -58,7 +58,7 @@ class Kernel:
 
 
 def communication(
-    what: str, bus: Callable[[int, int], float] = lambda ranks, servers: 1.0, slices: bool = False, **others: Any
+    summary: str, bus: Callable[[int, int], float] = lambda ranks, servers: 1.0, slices: bool = False, **others: Any
 ) -> Kernel:
     """A kernel that moves messages of S bytes, its sizes, among n ranks. With ``slices`` each has a slice for each rank.
 
@@ -71,4 +71,4 @@ def communication(
 
     others.setdefault("memory", lambda size, ranks: 3.0 * size)
     others.setdefault("usual", tuple(1024 << doubled for doubled in range(17)))  # 1 KiB to 64 MiB
-    return Kernel(what, size=size, work=float, bus=bus, **others)
+    return Kernel(summary, size=size, work=float, bus=bus, **others)

@@ -71,7 +71,7 @@ def _compiler() -> list[str]:
     chosen = shlex.split(os.environ.get("CXX", ""))
     if chosen and not shutil.which(chosen[0]):
         raise EnvironmentProblem(f"$CXX names {chosen[0]}, which is not on PATH: load its module, or unset CXX")
-    return chosen or [found for name in ("g++", "c++") if (found := shutil.which(name))][:1]
+    return chosen or [compiler for name in ("g++", "c++") if (compiler := shutil.which(name))][:1]
 
 
 def _protobuf_headers(folder: Path, run: Run, scratch: Path) -> Path:
@@ -84,6 +84,6 @@ def _protobuf_headers(folder: Path, run: Run, scratch: Path) -> Path:
         env={"GRPC_PYTHON_LDFLAGS": ""},
     )
     with tarfile.open(next(scratch.glob("*.tar.gz"))) as archive:
-        wanted = [one for one in archive if HEADERS in one.name and one.name.endswith((".h", ".inc"))]
-        archive.extractall(scratch, wanted, filter="data")
+        headers = [file for file in archive if HEADERS in file.name and file.name.endswith((".h", ".inc"))]
+        archive.extractall(scratch, headers, filter="data")
     return next(scratch.glob(f"*/{HEADERS}"))

@@ -7,7 +7,7 @@ from statistics import median
 
 from harness.core.statistics import MAD_TO_STDEV
 from harness.records.kernel import KernelRank, KernelRecord, OwnTimes, SizeTimes
-from harness.records.pairs import CheckedPairs, Slow, What
+from harness.records.pairs import CheckedPairs, Slow, Slowness
 
 SHARE = 0.75  # of what is usual: halfway to half
 SPREADS = 3.0  # robust standard deviations below it
@@ -58,7 +58,7 @@ def slow_links(nodes: Sequence[str], bytes_per_s: Sequence[Sequence[float | None
     sends = [median(rate for rate in row if rate is not None) for row in bytes_per_s]
     receives = [median(rate for rate in column if rate is not None) for column in zip(*bytes_per_s, strict=True)]
     links = [
-        Slow(what="pair", node=sender, other=receiver, rate=rate, usual=min(sent, received))
+        Slow(kind="pair", node=sender, other=receiver, rate=rate, usual=min(sent, received))
         for sender, sent, row in zip(nodes, sends, bytes_per_s, strict=True)
         for receiver, received, rate in zip(nodes, receives, row, strict=True)
         if rate is not None
@@ -76,13 +76,13 @@ def _unjudged(record: KernelRecord, nodes: int) -> str:
     return ""
 
 
-def slow_nodes(what: What, nodes: Sequence[str], rates: Sequence[float]) -> list[Slow]:
+def slow_nodes(kind: Slowness, nodes: Sequence[str], rates: Sequence[float]) -> list[Slow]:
     """The nodes whose rate is low against the others'."""
     slow = []
     for number, (node, rate) in enumerate(zip(nodes, rates, strict=True)):
         others = [*rates[:number], *rates[number + 1 :]]
         if _is_slow(rate, others):
-            slow.append(Slow(what=what, node=node, rate=rate, usual=median(others)))
+            slow.append(Slow(kind=kind, node=node, rate=rate, usual=median(others)))
     return slow
 
 

@@ -102,7 +102,7 @@ class LeftOut:
     """Runs that the verdict does not use, and why."""
 
     runs: int
-    what: str
+    subject: str
     why: str
 
 

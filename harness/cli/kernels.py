@@ -63,7 +63,7 @@ def _sizes(name: str, fitting: str, given: Given) -> tuple[int, ...] | None:
         *grouped(WHAT, BYTES, SIZE),
         *spec_options(
             {*backends.unused_by_kernels(), "backend", "nodes", "mpi"},
-            wanted=lambda backend: backend.kernels,
+            having=lambda backend: backend.kernels,
             emulated=False,
         ),
         *RUNNING,

@@ -78,8 +78,8 @@ def list_kernels(as_json: bool) -> None:
     rows, lines = [], []
     for name in kernels.names():
         kernel, having = kernels.specification(name), [each.name for each in working() if name in each.kernels]
-        rows.append({"kernel": name, "what": kernel.what, "sizes": kernel.option, "backends": having})
-        lines.append(f"{name}: {kernel.what}\n    {kernel.option:7} {', '.join(having)}")
+        rows.append({"kernel": name, "summary": kernel.summary, "sizes": kernel.option, "backends": having})
+        lines.append(f"{name}: {kernel.summary}\n    {kernel.option:7} {', '.join(having)}")
     _show(rows, lines, as_json)
 
 

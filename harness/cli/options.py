@@ -54,8 +54,8 @@ class GroupedCommand(click.Command):
         every.callback = self._help_all
         return [*parameters, every, last]
 
-    def _help_all(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-        if wanted:
+    def _help_all(self, ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
+        if given:
             ctx.meta[_ARGUMENTS] = None
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
@@ -179,10 +179,10 @@ def place_of(given: Given, studys_site: str | None = None) -> Place:
 def spec_options(
     leave_out: Iterable[str] = (),
     defaults: Mapping[str, object] | None = None,
-    wanted: Callable[[backends.Backend], object] = bool,
+    having: Callable[[backends.Backend], object] = bool,
     emulated: bool = True,
 ) -> list[click.Option]:
-    """One option per field of RunSpec, then those of the backends that are ``wanted``, each naming those that have it.
+    """One option per field of RunSpec, then those of backends, each under the names of the backends ``having`` it.
 
     ``defaults`` are those of a command that has others than RunSpec. ``emulated`` says whether it takes such devices.
     """
@@ -198,9 +198,9 @@ def spec_options(
     options = grouped(WHAT, *options)
     for name, owners in backends.option_owners().items():
         models = {owner: backends.backend(owner) for owner in owners}
-        having = {owner: each.options.model_fields[name] for owner, each in models.items() if wanted(each)}
-        if having and name not in left_out:
-            options += grouped(OF_BACKENDS + ", ".join(having), _field_option(name, having))
+        by_owner = {owner: each.options.model_fields[name] for owner, each in models.items() if having(each)}
+        if by_owner and name not in left_out:
+            options += grouped(OF_BACKENDS + ", ".join(by_owner), _field_option(name, by_owner))
     return options
 
 

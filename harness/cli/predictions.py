@@ -78,10 +78,10 @@ def predict(nodes: list[int], ps: list[int] | None, as_json: bool, **given: obje
     `harness model predict --site daint --model inception3 --backend parameter_server --nodes 1..512 --ps best`
     """
     from harness.prediction import forecast
-    from harness.prediction.basis import asked
+    from harness.prediction.basis import workload_and_basis
     from harness.report.text import prediction
 
-    workload, basis = asked(lambda fields: spec_of(given, **fields), given, some_of)
+    workload, basis = workload_and_basis(lambda fields: spec_of(given, **fields), given, some_of)
     predictions = forecast.predictions(workload, basis, nodes, ps)
     tell = prediction.predictions_as_json if as_json else prediction.predictions
     click.echo(tell(workload, basis, predictions, forecast.without_place(workload, nodes, ps)))
@@ -146,7 +146,7 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
     """
     from harness.prediction import explain as explaining
     from harness.prediction import forecast
-    from harness.prediction.basis import StartingPoint, asked
+    from harness.prediction.basis import StartingPoint, workload_and_basis
     from harness.records.measurement import Record
     from harness.records.record import search
     from harness.report.text import prediction
@@ -165,7 +165,7 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
             raise InvalidInput(f"{record}: has {plural(len(files), 'training')}; give the record of one, or its folder")
         explained, measured = explaining.explain_record(files[0], given["sources"], start, any_of)
     else:
-        workload, basis = asked(lambda fields: spec_of(given, **fields), given, some_of)
+        workload, basis = workload_and_basis(lambda fields: spec_of(given, **fields), given, some_of)
         if nodes is None:
             raise InvalidInput("--nodes is required: the one size that is to be explained, such as --nodes 128")
         forecast.check_sizes(workload, [nodes], ps)

@@ -253,7 +253,7 @@ def program_options(*left_out: str) -> list[click.Option]:
         *grouped(
             "What to start",
             *program_options(),
-            *spec_options(UNUSED, LAUNCH_DEFAULTS, wanted=lambda backend: False, emulated=False),
+            *spec_options(UNUSED, LAUNCH_DEFAULTS, having=lambda backend: False, emulated=False),
         ),
         *(option for option in RUNNING if option.name != "environment"),
     ],

@@ -112,7 +112,7 @@ class StartingPoint:
     def one_worker(self, workload: Workload) -> Alone | None:
         """One worker with the model and the batch of ``workload``; None if it is not given. Raises InvalidInput."""
         if isinstance(self.single, Sequence):
-            return alone(self.single, workload)
+            return single_worker(self.single, workload)
         return None if self.single is None else Alone(self.single, "auto", 1.0, "as given")
 
 
@@ -149,7 +149,7 @@ def as_measured(results: Sequence[Result], backend: str, given: Mapping[str, Any
     return {name: getattr(most, name) for name in missing}
 
 
-def alone(results: Sequence[Result], workload: Workload) -> Alone:
+def single_worker(results: Sequence[Result], workload: Workload) -> Alone:
     """The one worker in ``results`` with the model and the batch of ``workload``. Raises InvalidInput."""
     work = (1, workload.model, workload.batch_size)
     alike = [run for run in _usual(results) if (run.workers, run.model, run.batch_size) == work]
@@ -174,7 +174,7 @@ def _usual(results: Sequence[Result]) -> list[Result]:
     return [run for run in with_number(results) if not run.training and run.data in ("synthetic", "")]
 
 
-def asked(
+def workload_and_basis(
     spec: Callable[[dict[str, object]], RunSpec],
     given: Mapping[str, Any],
     load_results: Callable[[Sequence[str]], Sequence[Result]],
@@ -196,14 +196,14 @@ def asked(
     workload = described(spec(taken))
     if single_runs is None and "device" in taken:
         start = replace(start, device=taken["device"])
-    basis = chosen(workload, start, results)
+    basis = chosen_basis(workload, start, results)
     if taken:
         as_it_was = " ".join(f"{option_name(name)} {value}" for name, value in taken.items())
         basis = replace(basis, made_from=(f"as it was measured: {as_it_was}", *basis.made_from))
     return workload, basis
 
 
-def chosen(workload: Workload, start: StartingPoint, results: Sequence[Result] | None) -> Basis:
+def chosen_basis(workload: Workload, start: StartingPoint, results: Sequence[Result] | None) -> Basis:
     """The basis from ``results`` and ``start``, or from ``start`` alone.
 
     Raises InvalidInput where that is too little, or gives the same twice.

@@ -9,7 +9,7 @@ from harness import results
 from harness.analysis.evidence import Late, late, server_traffic
 from harness.core.text import plural
 from harness.errors import InvalidInput
-from harness.prediction.basis import StartingPoint, basis, chosen
+from harness.prediction.basis import StartingPoint, basis, chosen_basis
 from harness.prediction.forecast import Basis, Bound, Prediction, at, best
 from harness.prediction.law import COMPUTE, WORKER, profile
 from harness.prediction.observations import step_of, unfit
@@ -95,7 +95,7 @@ def explain_record(
     own_time = record.spec.dilation / record.spec.bytes_scale
     start = replace(start, transport=run.transport, device=run.device, dilation=own_time)
     if start.network is not None:
-        begin = chosen(workload, start, None)
+        begin = chosen_basis(workload, start, None)
     else:
         nearby = [str(path), *(sources or [str(path.resolve().parent.parent)])]
         alike = attrgetter("system", "device", "software")  # another one's single worker would say nothing

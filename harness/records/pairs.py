@@ -4,7 +4,7 @@ from typing import Literal
 
 from harness.core.spec import Frozen
 
-What = Literal["computes", "sends", "receives", "pair"]
+Slowness = Literal["computes", "sends", "receives", "pair"]
 
 
 class Slow(Frozen):
@@ -13,7 +13,7 @@ class Slow(Frozen):
     ``rate`` and the ``usual`` rate of the others are floating point operations, or bytes, per second.
     """
 
-    what: What
+    kind: Slowness
     node: str
     other: str = ""
     rate: float
@@ -23,10 +23,10 @@ class Slow(Frozen):
     def sentence(self) -> str:
         """``sends at 0.013 GB/s, 51% of the others' 0.0255``, of ``node``."""
         share, usual = f"{self.rate / self.usual:.0%}", f"{self.usual / 1e9:.3g}"
-        rate = f"{self.rate / 1e9:.3g} {'Gflop/s' if self.what == 'computes' else 'GB/s'}"
-        if self.what == "pair":
+        rate = f"{self.rate / 1e9:.3g} {'Gflop/s' if self.kind == 'computes' else 'GB/s'}"
+        if self.kind == "pair":
             return f"sends {self.other} {rate}, {share} of the {usual} that both reach with others"
-        return f"{self.what} at {rate}, {share} of the others' {usual}"
+        return f"{self.kind} at {rate}, {share} of the others' {usual}"
 
 
 class CheckedPairs(Frozen):

@@ -59,7 +59,7 @@ class Measurement(Run):
         updates = self.backend.expected_updates(self.spec)
         return ranks, measurement.judge(self.spec, self.plan.as_dict(), ranks, updates)
 
-    def found(self) -> str:
+    def result(self) -> str:
         return f"{measurement.img_per_s(self.spec, self.judged[-1]['ranks']):.2f} img/s"
 
     def record(self, complete: bool, facts: Facts) -> Record:
@@ -88,7 +88,7 @@ class KernelRun(Run):
             ranks.append(KernelRank(rank=worker.process.rank, host=started["host"], sizes=sizes, evidence=evidence))
         return ranks, kernel.judge(self.spec, ranks, self.plan.world_size)
 
-    def found(self) -> str:
+    def result(self) -> str:
         return kernel.outcome(kernel.kernel_of(self.spec), self._derive([KernelRepeat(**self.judged[-1])]))
 
     def record(self, complete: bool, facts: Facts) -> KernelRecord:
@@ -118,7 +118,7 @@ class LaunchRun(Run):
         ranks = self._ranks(watch)
         return ranks, launch.judge(self.spec, ranks, len(self.plan.processes))
 
-    def found(self) -> str:
+    def result(self) -> str:
         figures = launch.derive(self.spec, [LaunchRepeat(**self.judged[-1])])
         return f"{figures.mean:.2f} img/s by its own clock" if figures else "ended well"
 

@@ -85,7 +85,7 @@ class Run(ABC):
         """Write the inputs into the run directory, for the workers and for ``record``. Raises OSError."""
         return
 
-    def found(self) -> str:
+    def result(self) -> str:
         """The result of the last repeat that was judged, in a few words; "" for a kind that tells it in another way."""
         return ""
 
@@ -241,7 +241,7 @@ class Listener:
     def progress(self, run: Run, repeat: int, progress: Progress) -> None:
         """A repeat is under way."""
 
-    def checked(self, run: Run, found: Preflight) -> None:
+    def checked(self, run: Run, checks: Preflight) -> None:
         """The check before a run has ended."""
 
     def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:

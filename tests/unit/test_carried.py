@@ -9,7 +9,7 @@ import pytest
 from harness import models
 from harness.errors import InvalidInput
 from harness.prediction import carried
-from harness.prediction.basis import StartingPoint, chosen
+from harness.prediction.basis import StartingPoint, chosen_basis
 from harness.prediction.forecast import at
 from harness.prediction.workload import Workload
 from harness.results import Result
@@ -75,7 +75,7 @@ def test_a_step_that_the_network_bounds_takes_its_bytes_at_the_measured_rate(
     backend: str, transport: str, ps: int
 ) -> None:
     what = Workload(backend, "resnet50", 4, 64)
-    found = at(what, chosen(what, StartingPoint(transport, "cpu", 1e6, network=network()), None), 8, ps)
+    found = at(what, chosen_basis(what, StartingPoint(transport, "cpu", 1e6, network=network()), None), 8, ps)
     bytes_ = models.specification("resnet50").bytes
     passes = 2 * 7 if ps else 2 * 7 / 8
     assert found.step_s == pytest.approx(passes * bytes_ / RATE, rel=0.05)

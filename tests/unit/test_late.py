@@ -12,7 +12,7 @@ def test_waits_for_images_and_what_the_check_before_the_run_found_tell_of_real_d
     assert late(record) == []
     found = CheckedPairs(
         nodes=["nid00001"], flop_per_s=[1e9], bytes_per_s=[[None]], slow=[
-            Slow(what="sends", node="nid00001", rate=1.3e7, usual=2.5e7)
+            Slow(kind="sends", node="nid00001", rate=1.3e7, usual=2.5e7)
         ],
     )  # fmt: skip
     waiting = [

@@ -101,7 +101,7 @@ def noisy(rate: Rate, share: float = 0.05, seed: int = 1) -> Rate:
 
 
 def named(found: list[Slow]) -> list[tuple[str, str, str]]:
-    return [(slow.what, slow.node, slow.other) for slow in found]
+    return [(slow.kind, slow.node, slow.other) for slow in found]
 
 
 NODES = [f"n{number}" for number in range(8)]

@@ -16,7 +16,7 @@ from tests import made
 from tests.conftest import Harness
 from tests.wording import Case, cases
 
-SLOW = Slow(what="sends", node="n1", rate=1e9, usual=2e9)
+SLOW = Slow(kind="sends", node="n1", rate=1e9, usual=2e9)
 FOUND = CheckedPairs(nodes=["n0", "n1"], flop_per_s=[1e9, 1e9], bytes_per_s=[[None, 1e9], [1e9, None]], slow=[SLOW])
 CHECKED = Preflight(backend="mpi4py", transport="mpi", pairs=FOUND)
 

@@ -213,7 +213,7 @@ def test_repeats_of_jobs_are_heard_of_once_with_their_img_per_s_and_seconds(
 
     class Ears(Listener):
         def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
-            heard.append((repeat, "" if error else run.found(), str(error or "")))
+            heard.append((repeat, "" if error else run.result(), str(error or "")))
 
     def end(number: int, code: int) -> None:
         end = {"code": code, "ended": "2026-01-01T00:00:52.500+00:00"}

@@ -78,7 +78,7 @@ def _ends(record: KernelRecord) -> tuple[SizeFigures, SizeFigures]:
 def _protocol(record: KernelRecord) -> str:
     spec = record.spec
     of_repeats = f"{plural(spec.repeats, 'repeat')} of {plural(spec.steps, 'step')}"
-    return f"{kernel_of(spec).what}; {of_repeats}; every result was right"
+    return f"{kernel_of(spec).summary}; {of_repeats}; every result was right"
 
 
 def _cells(figures: SizeFigures) -> tuple[str, ...]:

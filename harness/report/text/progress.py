@@ -61,8 +61,8 @@ class RunLine(ProgressLine, Listener):
             text += f"; all: {_about(max(left_s - time.monotonic() + at, 0.0))}"
         self.show(f"{spec.backend} × {spec.nodes}  {text}")
 
-    def checked(self, run: Run, found: Preflight) -> None:
-        for line in preflight(found):
+    def checked(self, run: Run, checks: Preflight) -> None:
+        for line in preflight(checks):
             self.keep(line)
 
     def ended(self, run: Run, repeat: int, pace: Pace, error: HarnessError | None = None) -> None:
@@ -71,7 +71,7 @@ class RunLine(ProgressLine, Listener):
             return  # the command ends with this, and tells more of it
         if error:
             outcome = f"failed: {str(error).partition(chr(10))[0]}"
-        elif not (outcome := run.found()):
+        elif not (outcome := run.result()):
             return
         left, left_s = sum(pace.left.values()), pace.left_s
         rest = f"; {pace.done} of {pace.done + left} repeats" if left else ""

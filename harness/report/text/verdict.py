@@ -68,7 +68,7 @@ def lists(verdict: Verdict) -> dict[str, list[str]]:
         "Not equal": list(filter(None, map(_unequal, contenders))),
         "What would make them comparable": list(dict.fromkeys(filter(None, needed))),
         "Of several publications": list(dict.fromkeys(alternatives(points))),
-        "Left out": [f"{plural(each.runs, 'run')} of {each.what}: {each.why}" for each in verdict.left_out],
+        "Left out": [f"{plural(each.runs, 'run')} of {each.subject}: {each.why}" for each in verdict.left_out],
     }
 
 
