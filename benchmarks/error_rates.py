@@ -100,7 +100,7 @@ SIZES = (1, 2, 4, 8)
 
 
 def result(system: int, backend: str, size: int, logs: Values, jobs: Sequence[str], started: int = 0) -> Result:
-    """A run with these repeats, [job, repeat]. Those of other systems are other draws."""
+    """A run with these repeats, [job, repeat]. Each system has its own draws."""
     servers = backend == "parameter_server"
     values = np.exp(logs).ravel() * 100.0 * size
     name = f"{system}-{backend}-{size}-{started}"

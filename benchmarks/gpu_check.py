@@ -7,7 +7,7 @@
 It needs nothing but the standard library and a PyTorch with NumPy: what `harness run` imports is unpacked from the wheels.
 harness itself runs on Python 3.11 to 3.13; where PYTHON is another one, --core names one in which harness' dependencies are
 installed. Each check passes, fails, or could not be made; it says so in words, and all of it is in gpu-check.json. The exit
-code is 0 if all have passed. Those of which no time counts are made side by side. After --limit seconds what is left is not
+code is 0 if all have passed. Checks without times are made side by side. After --limit seconds what is left is not
 begun, and 30 s later what has not ended is given up.
 """
 
@@ -55,11 +55,11 @@ Outcome = tuple[str, dict[str, Any]]  # of a check: in words, and its figures
 
 
 class Failed(Exception):
-    """What was checked is wrong, or could not be carried out."""
+    """A check found something wrong, or could not be carried out."""
 
 
 class NotChecked(Exception):
-    """What a check needs is not there."""
+    """A check lacks something that it needs."""
 
 
 class Check(NamedTuple):
@@ -116,7 +116,7 @@ class Machine:
         return said
 
     def carried_out(self, command: list[str], **more: str) -> str:
-        """What a command prints. Raises Failed with its last lines, and NotChecked where the time does not suffice."""
+        """The output of a command. Raises Failed with its last lines, and NotChecked where the time does not suffice."""
         timeout_s = min(LONGEST_S, max(0.0, self.ends - time.monotonic()))
         try:
             done = subprocess.run(
@@ -217,7 +217,7 @@ RESNET50 = ("--model", "resnet50", "--steps", "100", "--batch-size")
 
 
 class Checks:
-    """What is checked on a machine, each by a method. Batches are halved until they fit into the GPU's memory."""
+    """The checks of a machine, each in a method. Batches are halved until they fit into the GPU's memory."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -242,7 +242,7 @@ def _seconds(step: Callable[[], object], barrier: Callable[[], object] = lambda:
 
 
 def _done(command: list[str], folder: str | None = None) -> str:
-    """What a command that succeeds prints. Ranks on one machine talk TCP on MPICH, as if they were on different nodes."""
+    """The output of a command that succeeds. Ranks on one machine talk TCP on MPICH, as if they were on different nodes."""
     from harness.launch.local import MPI_ENV  # which the peers' Pythons have not
 
     env = os.environ | ONE_THREAD | MPI_ENV | {"MPIR_CVAR_NOLOCAL": "1", "PETSC_DIR": str(PETSC)}

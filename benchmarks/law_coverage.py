@@ -121,7 +121,7 @@ def outcome(task: tuple[str, str, int]) -> Outcome:
 
 
 def line(truth: str, system: str, found: list[Outcome]) -> list[str]:
-    """What became of the tables of a truth and system."""
+    """The line of a truth and a system: how its tables fared."""
     covered = sum(one.covered for one in found) / sum(one.sizes for one in found)
     flagged = sum(one.flagged for one in found) / len(found)
     if truth == "the law":
@@ -133,7 +133,7 @@ def line(truth: str, system: str, found: list[Outcome]) -> list[str]:
 
 
 def real(system: str, software: str = SOFTWARE) -> list[list[str]]:
-    """What was published, with cuts at several sizes."""
+    """The published tables, cut at several sizes."""
     group = known(system, software)
     rows = []
     for cut in CUTS:

@@ -1,9 +1,9 @@
-"""What else could explain the published scaling: the law of `harness model fit` beside variants of it, in one table.
+"""Other explanations of the published scaling: the law of `harness model fit` beside variants of it, in one table.
 
     python benchmarks/law_variants.py
 
-Every variant is fitted to the same tables of 2017, and to the searches that their runs won. What decides is the logarithm
-of the evidence, summed over the systems: a variant has to gain 2 to be taken into the law, as it pays for every number that
+Every variant is fitted to the same tables of 2017, and to the searches that their runs won. The logarithm of the
+evidence decides, summed over the systems: a variant has to gain 2 to be taken into the law, as it pays for every number that
 it has more. The errors above ``SEEN`` workers, fitted to the others, stand beside it; they did not decide.
 """
 
@@ -38,7 +38,7 @@ class Constant(Law):
 
 
 class Added(Law):
-    """What copying back costs comes on top of what every step costs, whatever the number of nodes."""
+    """Copying back costs the same on any number of nodes, in addition to the overhead of each step."""
 
     def overhead(self, nodes: Any, p: Parameters) -> Any:
         """As the law was until November 2026."""
@@ -63,7 +63,7 @@ class Falling(Law):
 
 
 class HalfDuplex(Law):
-    """What a node's own worker pulls and pushes takes turns with what its server sends and receives."""
+    """Transfers of a node's own worker take turns with those of its server."""
 
     def factors(self, nodes: Any, p: Any, devices: Any = 1.0) -> Any:
         """One byte more for every one that is served."""
@@ -97,7 +97,7 @@ def cuts(piece: Piece, servers: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Variant:
-    """What becomes of each law, the ``forward_share`` of compute, and the structure that is fitted."""
+    """A change of each law, the ``forward_share`` of compute, and the structure that is fitted."""
 
     name: str
     change: Callable[[Law], Law] = lambda one: one

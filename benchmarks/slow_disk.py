@@ -39,7 +39,7 @@ source = "benchmarks/slow_disk.py"
 
 @dataclass(frozen=True)
 class Disk:
-    """What is mounted at ``folder``, with ``number`` of the device. Processes in the control ``group`` have a limit."""
+    """The file system at ``folder``, with the ``number`` of its device. Processes in the control ``group`` have a limit."""
 
     folder: Path
     number: str
@@ -51,7 +51,7 @@ class Disk:
 
     @property
     def image_bytes(self) -> float:
-        """What an image takes of the disk, on average: whole pages."""
+        """The mean size of an image on the disk, in whole pages."""
         return fmean(-(-file.stat().st_size // PAGE) * PAGE for file in self.images.rglob("*.JPEG"))
 
     def limit(self, bytes_per_s: float) -> None:

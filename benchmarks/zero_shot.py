@@ -3,7 +3,8 @@
     python benchmarks/zero_shot.py
 
 Each point of several devices is predicted as by `harness model predict --single IMG_PER_S --network rdma:RATE`, where
-a single one was published, too. The last row is without "rdma:" and "sockets:". Parameters' priors were chosen with these points in sight (harness/prediction/parameters.py), so that only points that come later test it.
+a single one was published, too. The last row is without "rdma:" and "sockets:". The priors of parameters
+(harness/prediction/parameters.py) were chosen with these points in sight, so only later points test them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def network(group: ObservationGroup) -> Network:
 
 
 def points(group: ObservationGroup, rate_alone: bool = False) -> Iterator[Point]:
-    """Those of ``group`` that have a single worker's step and a known network, of which ``rate_alone`` leaves the rate."""
+    """Points of ``group`` with a single worker's step and a known network; with ``rate_alone`` only its rate is known."""
     known = replace(network(group), rdma=None) if rate_alone else network(group)
     for run in informative(group.observations):
         if known.line_rate_gb_s is None or run.single_s is None or run.relative:

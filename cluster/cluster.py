@@ -202,7 +202,7 @@ def check_links(cluster: Cluster, as_json: bool) -> None:
 
 
 def processes(cluster: Cluster) -> dict[str, list[tuple[int, str]]]:
-    """What runs in each node that is on besides its daemons, and on the head what ``run`` started: PID inside, command."""
+    """Processes of each node besides its daemons, and on the head the processes that ``run`` started: PID inside, command."""
     everything = list(members(cluster))
     running: dict[str, list[tuple[int, str]]] = {"head": []}
     head = head_pid(cluster) or 0
@@ -297,7 +297,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def limits(options: argparse.Namespace) -> Link:
-    """What the command line says of links."""
+    """The limits of links that the command line gives."""
     sizes = {name: links.parse_size(text) for name in ("burst", "queue") if (text := getattr(options, name))}
     if not 1 <= options.dilation <= 10_000:
         raise Refused(f"--dilation must be 1 to 10000, not {options.dilation:g}")

@@ -1,4 +1,4 @@
-"""What a virtual cluster is, and the files that its daemons read."""
+"""A virtual cluster, and the files that its daemons read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ extras = {{ hosts = "machines", namespaces = "{{host}}.pid" }}
 
 @dataclass(frozen=True)
 class Cluster:
-    """What was asked for at ``up``, and where everything about it lies."""
+    """The options of ``up``, and the folder of everything about the cluster."""
 
     state: Path
     count: int = 4
@@ -163,7 +163,7 @@ SetEnv SLURM_CONF={cluster.state}/slurm.conf
 
 
 def ssh_config(cluster: Cluster) -> str:
-    """What ``ssh -F`` reads to log in to the nodes without a question."""
+    """The file with which ``ssh -F`` logs in to the nodes without a question."""
     return f"""\
 Host node*
   User root

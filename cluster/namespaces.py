@@ -27,7 +27,7 @@ class Failure(Exception):
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What daemons and tools see: not the variables of whoever started the cluster."""
+    """The variables of daemons and tools: not those of the person who started the cluster."""
     return {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **(extra or {})}
 
 
@@ -108,7 +108,7 @@ def detach(name: str, log: Path, keep: int) -> None:
 
 
 def reap() -> NoReturn:
-    """What the first process of a PID namespace is for: bury what others orphaned, for ever."""
+    """Reap the orphans of a PID namespace for ever, as its first process has to."""
     while True:
         try:
             os.wait()

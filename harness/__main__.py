@@ -1,4 +1,4 @@
-"""``python -m harness`` is ``harness``. What it needs comes from its own environment, whatever $PYTHONPATH holds."""
+"""``python -m harness`` is ``harness``. Its packages come from its own environment, also where $PYTHONPATH has others."""
 
 import os
 import sys

@@ -53,7 +53,7 @@ def run(
     A ``backend`` may have its framework and its transport, as in ``"horovod:torch:gloo"``; ``"all"`` is every one.
     ``nodes`` are a number, several, or what the command takes, as in ``"1..128"``. With several libraries of ``mpi``,
     what goes over MPI is measured under each. ``fields`` are the other options of ``harness run`` with ``_`` for
-    ``-``, such as ``model="resnet50"``, ``batch_size=8``, ``transport="mpi"``, ``ps=2``. Those that say where are
+    ``-``, such as ``model="resnet50"``, ``batch_size=8``, ``transport="mpi"``, ``ps=2``. The place is given by
     ``account``, ``environ``, ``time_limit``, ``jobs``, ``hosts``, ``port``, ``environment`` and ``force``; the
     records keep the ``tag``. Without a ``site`` it is the one that the command would take (``HARNESS_SITE``, your
     config's, this cluster), which is said on stderr; ``"local"`` is this machine. Without an ``output`` or an

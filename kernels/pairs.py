@@ -56,8 +56,8 @@ class Body:
     """One rank's part in messages of ``size`` bytes from every rank to every other one.
 
     It times each message that it gets: from the moment at which it asks for it, when the sender waits for nothing but that,
-    to the moment at which it has all of it. Whoever has sent a message waits until the other one has it: a library's
-    ``send`` returns earlier, and what it still holds would share the link with the next message.
+    to the moment at which it has all of it. A sender waits until the receiver has the message: a library's ``send``
+    returns earlier, and the rest of its bytes would share the link with the next message.
     """
 
     def __init__(self, fabric: Any, size: int, seed: int) -> None:

@@ -4,7 +4,7 @@ The unit of chance is the job: its repeats share its nodes and its hour, so they
 logarithms. Contenders that took turns in the same jobs are compared as pairs: a difference for each job or, in a single
 one, for each round of repeats, which says something of that allocation only.
 
-Intervals are 95 % confidence intervals, taken on logarithms, so that none reaches below zero. Those of ratios have the
+Intervals are 95 % confidence intervals, taken on logarithms, so that none reaches below zero. Intervals of ratios have the
 degrees of freedom of Welch and Satterthwaite. Picking the best of K configurations favours lucky ones, so the lower
 limit of a best one is the highest of K lower limits that hold together (Šidák). Its upper limit needs no such care: the
 truly best configuration's own upper limit is among the K, and the highest of them is never below it. All K
@@ -284,8 +284,8 @@ def ratio(over: Sequence[Choice], under: Sequence[Choice], common: Common | None
     upwards. They add up in squares, each towards the side it pushes the ratio to (the MOVER of Zou and Donner 2008), with
     the degrees of freedom of Welch and Satterthwaite. Without choices that is Welch's interval of the logarithm.
 
-    Three jobs say little of their own scatter. What all that is compared has in ``common`` says more if all scatter alike,
-    and misleads if they do not. So the probability of the ratio's jobs counts, and at best 1 / ``TRUST`` of it, where
+    Three jobs say little of their own scatter. A scatter in ``common`` says more if all contenders scatter alike, and
+    misleads if they do not. So the probability of the ratio's jobs counts, and at best 1 / ``TRUST`` of it, where
     scatter drawn towards the common one bears that out. Pairs have differences with a scatter of their own.
     """
     dividend, divisor = (math.prod(max(each.mean for each in choice) for choice in side) for side in (over, under))

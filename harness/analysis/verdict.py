@@ -1,8 +1,7 @@
 """Do MPI-based toolkits scale better than parameter servers here? The answer, from results.
 
-Each toolkit contender is compared, like for like, with the best that the parameter servers offer at each size. What is
-judged is the ratio of scaling efficiencies, both relative to the smallest common size. docs/verdict.md says what is
-compared, what decides, and what this can and cannot tell.
+Each toolkit contender is compared, like for like, with the best that the parameter servers offer at each size. The
+ratio of scaling efficiencies is judged, both relative to the smallest common size (docs/verdict.md).
 """
 
 import math

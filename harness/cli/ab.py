@@ -28,8 +28,8 @@ from harness.running.sides import DIFFERENCE, Comparison
 EXAMPLE = "KEY=VALUE,…"
 TWO_SIDES = grouped(
     "What to compare",
-    option("--a", "what sets A apart: env=PATH, var:NAME=VALUE, or options", EXAMPLE, click.STRING),
-    option("--b", "what sets B apart; all else is given as for `harness run` or `launch`", EXAMPLE, click.STRING),
+    option("--a", "settings of A alone: env=PATH, var:NAME=VALUE, or options", EXAMPLE, click.STRING),
+    option("--b", "settings of B alone; all others are given as for `harness run` or `launch`", EXAMPLE, click.STRING),
     option("--difference", "how much faster a side has to be to matter", "SHARE", SHARE, default=f"{DIFFERENCE:.0%}"),
     option("--of", "say again what came of a comparison, whose folder this is, and measure nothing", "DIR", PATH),
 )

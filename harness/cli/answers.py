@@ -32,7 +32,7 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
     "--baseline",
     type=click.IntRange(min=1),
     metavar="WORKERS",
-    help="what scaling efficiency is relative to  [default: the smallest size that several contenders have in common]",
+    help="base of scaling efficiency, in workers  [default: the smallest size that several contenders have in common]",
 )
 @click.option(
     "--style",
@@ -174,7 +174,7 @@ def import_() -> None:
 
 @import_.command("mlperf", short_help="A table of MLPerf's logs, or of summaries of its results")
 @click.argument("logs", nargs=-1, required=True, type=ANY_PATH, metavar="LOGS...")
-@click.option("--backend", required=True, help="what distributed the training, such as horovod")
+@click.option("--backend", required=True, help="way of distributing the training, such as horovod")
 @click.option("--devices", type=click.IntRange(1), help="that trained together, which logs do not say")
 @click.option("--devices-per-node", "per_node", type=click.IntRange(1), default=1, help="of these")
 @click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")

@@ -71,7 +71,7 @@ def list_models() -> None:
         )
 
 
-@list_.command("kernels", short_help="What `harness kernel` measures, and which backends have it")
+@list_.command("kernels", short_help="Kernels that `harness kernel` measures, and the backends that have them")
 @AS_JSON
 def list_kernels(as_json: bool) -> None:
     """The kernels of `harness kernel`, how their sizes are given, and the backends that have them."""

@@ -32,7 +32,7 @@ def _workload_options(*sizes: click.Option) -> list[click.Option]:
 
 FORWARD_SHARE = option(
     "--forward-share",
-    "what part of one worker's step is its forward pass  [default: 0.30 on GPUs, 0.37 on CPUs]",
+    "share of one worker's step that is its forward pass  [default: 0.30 on GPUs, 0.37 on CPUs]",
     "SHARE",
     click.FloatRange(0.05, 0.95),
 )
@@ -42,7 +42,7 @@ START = grouped(
     "What to start from",
     option("--site", "start from what was published about a site: daint, cori", "NAME"),
     option("--from sources", "start from these results; may be given several times", "RESULTS", SOURCE, multiple=True),
-    option("--single", "what one worker trains alone, or its record", "IMG_PER_S|RECORD", SOURCE),
+    option("--single", "throughput of one worker alone, or its record", "IMG_PER_S|RECORD", SOURCE),
     FORWARD_SHARE,
     option("--network", NETWORK, "RATE|RESULTS", SOURCE),
     option("--read-rate", READ_RATE, "RATE"),

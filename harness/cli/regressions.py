@@ -115,7 +115,7 @@ def baseline() -> None:
 @baseline.command("save", short_help="Copy records into a baseline")
 @click.argument("name")
 @RESULTS
-@click.option("--note", metavar="TEXT", default="", show_default=False, help="what it is, for those who find it later")
+@click.option("--note", metavar="TEXT", default="", show_default=False, help="description, for people who see it later")
 @click.option("--replace", is_flag=True, help="put it in the place of one that has this name")
 @AS_JSON
 def save(name: str, sources: tuple[str, ...], note: str, replace: bool, as_json: bool) -> None:

@@ -337,7 +337,7 @@ def print_status(rows: Sequence[Row], as_json: bool, table: Callable[[Sequence[R
 @jobs.command("cancel", short_help="Cancel the jobs of runs")
 @click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR...", type=ANY_PATH)
 def cancel(paths: tuple[Path, ...]) -> None:
-    """Cancel the jobs of runs on a cluster. What they have measured so far is kept, without a number."""
+    """Cancel the jobs of runs on a cluster. Their measurements so far are kept, without a number."""
     print_cancelled(statuses.cancel(statuses.folders(paths, SUBMISSION)))
 
 

@@ -37,7 +37,7 @@ def site() -> None:
 def site_init(name: str) -> None:
     """Ask Slurm what this cluster is, write that as your site profile NAME, and check it.
 
-    To be called on the cluster's login node. What Slurm does not say, such as modules, is for you to add.
+    To be called on the cluster's login node. Add by hand the fields that Slurm does not know, such as modules.
     """
     from harness.launch import describe
 
@@ -132,7 +132,7 @@ VARIANT = click.option(
     "--variant",
     type=click.Choice(get_args(Variant)),
     default="cpu",
-    help="what it is for: CPUs, GPUs (cuda), or CPUs with what is compiled against Open MPI (openmpi)",
+    help="kind of environment: for CPUs, for GPUs (cuda), or for CPUs and compiled against Open MPI (openmpi)",
 )
 FRAMEWORK = click.option("--framework", metavar="NAME", help="for one of the backend's frameworks")
 

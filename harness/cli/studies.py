@@ -113,5 +113,5 @@ def study_collect(as_json: bool, **given: object) -> None:
 
 @_of_file("cancel", "Cancel all jobs of the study")
 def study_cancel(**given: object) -> None:
-    """Cancel all jobs of the study FILE. What is measured already is kept."""
+    """Cancel all jobs of the study FILE. Measured points are kept."""
     print_cancelled(_campaign(given).cancel())

@@ -77,7 +77,7 @@ class CountLine(ProgressLine):
         self._first: tuple[int, float] | None = None
 
     def count(self, done: int, of: int) -> None:
-        """Show how far it is. What was done at the first call was done before, and says nothing of the speed."""
+        """Show how far it is. Work that the first call counts was done before, and says nothing of the speed."""
         now = time.monotonic()
         self._first = self._first or (done, now)
         if done == of:

@@ -102,7 +102,7 @@ class Training(Frozen):
         default_factory=lambda given: usual_decays(given["epochs"]),
         description="epochs after which the rate falls  [default: a third, two thirds and eight ninths of --epochs]",
     )
-    decay: float = option(0.1, "what the rate is multiplied by then", gt=0, le=1)
+    decay: float = option(0.1, "factor of the rate after each of these", gt=0, le=1)
     momentum: float = option(0.9, "momentum of SGD", ge=0, lt=1)
     weight_decay: float = option(1e-4, "L2 penalty on the weights", ge=0, lt=1)
     evaluate_every: int = option(1, "epochs between evaluations; the last one is always evaluated", ge=1)
@@ -231,7 +231,7 @@ class RunSpec(Frozen):
 
     backend: Annotated[str, Underscored] = Field(description="how training is distributed; see `harness list backends`")
     framework: str | None = option(
-        None, "what computes, where a backend has a choice  [default: the backend's own]", min_length=1
+        None, "framework that computes, where a backend has a choice  [default: the backend's own]", min_length=1
     )
     model: Annotated[str, Underscored, AfterValidator(lambda name: models.specification(name) and name)] = option(
         "resnet50", "the network; see `harness list models`"
@@ -253,7 +253,9 @@ class RunSpec(Frozen):
     data_cache: Annotated[Literal["as_found", "cold", "warm"], Underscored] = option(
         "as_found", "images in the nodes' memory before a repeat: as found, none (cold), or all (warm)"
     )
-    transport: str | None = option(None, "what carries the gradients  [default: the backend's own]", min_length=1)
+    transport: str | None = option(
+        None, "library that carries the gradients  [default: the backend's own]", min_length=1
+    )
     mpi: MpiLibrary | None = option(
         None, "the MPI library, where MPI carries something  [default: that of the environment]"
     )

@@ -56,8 +56,8 @@ class Subject:
         """A spec for each backend on each number of nodes under each MPI library: there may be a list of each of these.
 
         Backends are the ``contenders`` between ``device``s. An option of a backend is for those that have it, a library for
-        those that go over MPI; it is refused if it is for none of them, unless it is ``optional``. What is None counts as
-        left out, and then there may be what is ``usual``. Raises InvalidInput.
+        those that go over MPI; it is refused if it is for none of them, unless it is ``optional``. None counts as left
+        out; then the ``usual`` value is taken, if there is one. Raises InvalidInput.
         """
         known = {*self.names.values()}
         options = {name: value for name, value in options.items() if name in known and value is not None}

@@ -147,7 +147,7 @@ def run(watch: Watch, on_progress: Callable[[Progress], None], site: Site | None
     emulated, processes are forked from one that has imported the framework, if that has no threads.
 
     Raises RunFailed naming the process, its host and the last lines of its log when a process fails or hangs; by then
-    no process is left. Whatever else interrupts it (Ctrl-C among others) leaves no process either.
+    no process is left. Other interruptions, such as Ctrl-C, leave no process either.
     """
     plan, running = watch.plan, dict[int, Started]()
     opening = ending_with_this(plan.container["command"]) if plan.container else []  # the image

@@ -226,7 +226,7 @@ def img_per_s(spec: RunSpec, ranks: Sequence[Rank]) -> float:
 
 
 def derive(spec: RunSpec, repeats: Sequence[Repeat]) -> Derived:
-    """Times of an emulated device are its own: the real ones over the dilation. Those of steps are of steady ones."""
+    """Times of an emulated device are its own: the real ones over the dilation. Steps are steady ones."""
     steady = [steady_of(spec, repeat.ranks) for repeat in repeats]
     every_s = [
         (after - before) / spec.dilation

@@ -1,1 +1,1 @@
-"""What people see: tables, summaries and progress."""
+"""Tables, summaries, progress and the page, for people."""

@@ -110,7 +110,7 @@ class Throughput(PublishedRow):
     """One throughput, in images per second over all ``devices``. ``stdev`` is over repeated runs, if known.
 
     It is the mean of so many ``runs``, if known. ``job`` tells the jobs of repeats apart, which else are of one job.
-    ``nodes`` or ``devices`` says the size. What is left out is not known; there is one device per node.
+    ``nodes`` or ``devices`` says the size. A field that is left out is not known; there is one device per node.
     """
 
     strategy: str = Field(min_length=1)

@@ -4,7 +4,7 @@
 
 Each line of stdin is a process of the plan: its ``index``, ``env``, ``log`` and, if it is to be in another process's
 network and UTS namespaces, that one's ``pid``. Each line of stdout is news: the ``pid`` of an ``index``, later its ``code``
-as ``Popen`` has it. What is forked must not have threads: if the framework starts some when it is imported, nothing is.
+as ``Popen`` has it. A process with threads must not be forked: if the framework starts some when it is imported, none is.
 """
 
 from __future__ import annotations

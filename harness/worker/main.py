@@ -69,7 +69,7 @@ def load_trainer(path: str) -> Any:
     """A trainer is loaded by its file, so that it may come from any package.
 
     Until the process is ready there is no search for garbage: a framework makes a million objects that stay, and looking
-    at them again and again takes a fifth of its start. What is measured has Python's usual collector.
+    at them again and again takes a fifth of its start. The measured loop has Python's usual collector.
     """
     gc.disable()
     spec = importlib.util.spec_from_file_location("harness_trainer", path)

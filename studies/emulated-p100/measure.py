@@ -5,9 +5,9 @@
 A FILE is a study of `harness study` with two fields more in its tables: ``links``, rates in GB/s of the device's time,
 and ``slow``, the share of it that the first node's link has. Time is dilated and bytes may be scaled, so the cluster's
 links have to be slower by as much. Points that want the same become a study of their own, in DIR, named by the file and
-its links. The links are measured before and after it. Whatever is interrupted goes on where it was, and what is in
-results/experiments is taken as measured, unless --anew. What completed is kept in DIR/kept: records, without logs and
-without the names of this machine's folders, and which points they are.
+its links. The links are measured before and after it. An interrupted study goes on where it was, and points in
+results/experiments are taken as measured, unless --anew. Completed points are kept in DIR/kept: their records, without
+logs and without the names of this machine's folders, and the list of points.
 """
 
 import argparse

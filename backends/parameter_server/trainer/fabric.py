@@ -100,7 +100,7 @@ class Held:
 
 
 class Servers(Programs):
-    """One worker, which meets the others at the servers. What is pushed or pulled has a graph and a session of its own."""
+    """One worker, which meets the others at the servers. Each kernel has a graph and a session of its own."""
 
     def __init__(self, job: Job) -> None:
         prepare(job)
@@ -161,7 +161,7 @@ class Servers(Programs):
 
 
 def serve(job: Job, ready: Callable[[], None]) -> None:
-    """Be a parameter server, with the reducers of a kernel that has some. Those go on until the process ends."""
+    """Be a parameter server, with the reducers of a kernel that has some. The reducers go on until the process ends."""
     server, name, loops = start_server(job), job.kernel["name"], []
     if reducer := kernels.reducer(name):
         programs = Programs(job, server)

@@ -1,8 +1,8 @@
 """TensorFlow's own parameter servers, beside the framework: ParameterServerStrategy around the model of all backends.
 
 The strategy has one client, the coordinator, which lives in rank 0's process and uses no device. Every rank's process has
-the server of its worker, which runs what the coordinator schedules. What a function needs of its worker (a batch, moving
-averages) and what it leaves there (the loss, when it ended) are Python functions (``harness.worker.calls``). So all ranks
+the server of its worker, which runs what the coordinator schedules. Inputs of a function from its worker (a batch, moving
+averages) and its outputs there (the loss, its end) are Python functions (``harness.worker.calls``). So all ranks
 make the same ones in the same order, and ``setup`` compares their numbers.
 """
 

@@ -202,8 +202,8 @@ def _usual(lines: Sequence[Line], names: Sequence[str]) -> dict[tuple[tuple[str,
 def _known() -> tuple[dict[tuple[str, str], int], dict[tuple[str, str, str], int]]:
     """The number of each backend on each framework, which is its colour's, and those of a family's contenders.
 
-    The registry gives the order, so they are the same on every page. What states no framework or transport, as
-    publications may, counts as the first one.
+    The registry gives the order, so they are the same on every page. A publication that
+    states no framework or transport counts as the first one.
     """
     colours: dict[tuple[str, str], int] = {}
     defaults, others = list[tuple[str, str, str, str]](), list[tuple[str, str, str, str]]()

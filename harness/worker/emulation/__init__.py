@@ -1,8 +1,8 @@
 """Devices that wait instead of computing: a stream of deadlines, layers that take their time on it, and how it was kept.
 
 The definitions beside this file have the signatures of those in ``harness.models``, so trainers do not know of them. A
-layer waits for its parameters and for its time; its gradient exists when its time in the backward pass has passed. What
-overlaps with what is the framework's own doing.
+layer waits for its parameters and for its time; its gradient exists when its time in the backward pass has passed. The
+framework decides which of them overlap.
 
 The gradient of a device is known, so that sums and means can be proven: that of ``f / 2 · (w + 1)²`` for each parameter w.
 ``f`` is ``2 (number + 1) / (devices + 1)``, which is another one for each device, and 1 on average. Losses mean nothing.

@@ -22,7 +22,7 @@ def build(job: Job, images: Any, tensor: Callable[[str], Any], *_: Any, **__: An
 
 
 def _layer(stream: Stream, unit: TimedUnit, first: bool) -> Callable[..., jax.Array]:
-    """One layer's forward and backward pass: each takes its time. What passes through stays as it is.
+    """One layer's forward and backward pass: each takes its time. Its input is its output.
 
     All parameters are there when a step begins. Its gradients are made from a number that the backward pass's wait returns,
     so that they exist no sooner: XLA knows no other way to say so.

@@ -64,7 +64,7 @@ class EmulatedModel(nn.Module):
 
 
 class Passes(torch.autograd.Function):
-    """One layer's forward and backward pass: each takes its time. What passes through stays as it is."""
+    """One layer's forward and backward pass: each takes its time. Its input is its output."""
 
     @staticmethod
     def forward(
