@@ -3,8 +3,8 @@
     python benchmarks/law_variants.py
 
 Every variant is fitted to the same tables of 2017, and to the searches that their runs won. The logarithm of the
-evidence decides, summed over the systems: a variant has to gain 2 to be taken into the law, as it pays for every number that
-it has more. The errors above ``SEEN`` workers, fitted to the others, stand beside it; they did not decide.
+evidence decides, summed over the systems: a variant has to gain 2 to be taken into the law, as it pays for each
+further number. The errors above ``SEEN`` workers, fitted to the others, stand beside it; they did not decide.
 """
 
 from __future__ import annotations

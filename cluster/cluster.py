@@ -202,7 +202,7 @@ def check_links(cluster: Cluster, as_json: bool) -> None:
 
 
 def processes(cluster: Cluster) -> dict[str, list[tuple[int, str]]]:
-    """Processes of each node besides its daemons, and on the head the processes that ``run`` started: PID inside, command."""
+    """Processes of each node besides its daemons, and on the head of ``run``: PID inside, command."""
     everything = list(members(cluster))
     running: dict[str, list[tuple[int, str]]] = {"head": []}
     head = head_pid(cluster) or 0

@@ -61,7 +61,7 @@ SO_SNDBUFFORCE = 32  # Linux's, which Python does not name
 
 @dataclass(frozen=True)
 class Link:
-    """The limits of a link, each way: a rate in bit/s (none: unlimited), burst and queue in bytes; scales of time and bytes.
+    """Limits of a link, each way: rate in bit/s (none: unlimited), burst and queue in bytes; scales of time and bytes.
 
     The burst is what may follow a pause at once. The queue is what waits before packets are dropped. Its default is so deep
     that the windows of TCP bound it, as on networks that lose nothing; in many-to-many traffic a shallow one costs time.

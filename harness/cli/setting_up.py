@@ -52,7 +52,7 @@ def site_init(name: str) -> None:
         write_atomically(path, text)
         if wrong := sites.checked_files([str(path)])[0].mistakes:
             path.unlink()
-            raise InvalidInput(f"what Slurm says makes no profile: {wrong[0].field}: {wrong[0].message}")
+            raise InvalidInput(f"Slurm's answers make no profile: {wrong[0].field}: {wrong[0].message}")
     click.echo(f"wrote {path}")
     click.get_current_context().invoke(site_check, names=(str(path),), offline=False, opening=False, as_json=False)
 

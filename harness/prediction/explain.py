@@ -147,7 +147,7 @@ def _binding(explanation: Explanation) -> str:
     if bound is None:
         rest = prediction.law_s - basis.single_s
         more = f"; {seconds(rest)} are overhead" if rest > 0.02 * prediction.law_s else ""
-        hidden = "what the network does is hidden behind it"
+        hidden = "the network's work is hidden behind it"
         return f"compute bounds the step: {seconds(basis.single_s)} {step}; {hidden}{more}"
     forward = bound.phase == "forward"
     factors = workload.law(prediction.ps).factors(prediction.nodes, p, workload.devices_per_node)

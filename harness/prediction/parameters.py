@@ -101,13 +101,13 @@ SHARE_OF_LINE = {
 }  # by transport, and whether it is by RDMA (None: nobody knows): the share, and the most (bytes/s)
 OF_ANOTHER = (Prior(0.5, 2.0), math.inf)
 
-NODE_SENDS = "what one node sends, and at the same time receives, with this transport"
+NODE_SENDS = "rate at which a node sends, and at the same time receives, with this transport"
 THROUGHPUT = Quantity("throughput", "GB/s", 1e-9, NODE_SENDS, Prior(0.5e9, 4.5))
 # Gradients leave a GPU and come back through the host once per step: 2 × 95 MB at 5 GB/s are 0.04 s. NCCL copies nothing:
 # on Daint a step of two nodes is 6 to 11 ms longer than of one.
 OVERHEADS = {"nccl": Prior(0.01, 1.8), "mpi": Prior(0.02, 2.0), "": Prior(0.03, 2.0)}
 OVERHEAD = Quantity(
-    "overhead", "ms", 1e3, "what a step of several workers costs in addition, whatever their number", OVERHEADS[""]
+    "overhead", "ms", 1e3, "added cost of a step of several workers, the same for any number", OVERHEADS[""]
 )
 REPLICA_OVERHEAD = Quantity(
     "replica_overhead",
@@ -121,11 +121,11 @@ REPLICA_OVERHEAD = Quantity(
 # exchange by itself, or the node's sum: 4 devices a node took 3.2 times as long as one of VGG-16's exchanges in 2017.
 BESIDES = {"mpi": Prior(0.6, 1.4), "nccl": Prior(0.03, 3.0), "": Prior(0.6, 2.0)}
 BESIDE = Quantity(
-    "beside", "", 1.0, "what each further device of a node costs, as a share of the link's own use", BESIDES[""]
+    "beside", "", 1.0, "cost of each further device of a node, as a share of the link's own use", BESIDES[""]
 )
-MESSAGE = Quantity("message", "µs", 1e6, "what a message costs an endpoint in addition to its bytes", Prior(1e-6, 2.7))
+MESSAGE = Quantity("message", "µs", 1e6, "cost of a message for an endpoint in addition to its bytes", Prior(1e-6, 2.7))
 TOKEN = Quantity(
-    "token", "µs", 1e6, "what a token of the step's barrier costs the server that holds its queue", Prior(1e-6, 2.7)
+    "token", "µs", 1e6, "cost of a token of the step's barrier for the server that holds its queue", Prior(1e-6, 2.7)
 )
 # On links with shallow queues, slices on 4 of 4 and 8 of 8 nodes, it was 0.64 (results/experiments/ps-bottleneck), and
 # sockets without a framework took 1.4 times as long as the law on 8 and 16 nodes, 1.7 times on 32. On links with deep

@@ -34,7 +34,7 @@ Status = Literal["completed", "failed", "interrupted"]
 
 RAW = "raw.json"
 ALONE = "within "  # begins the name of an allocation in which a run took no turns with others
-NOT_SEEN = "what all ranks report together does not follow from the report of each"
+NOT_SEEN = "the report of all ranks does not follow from the report of each"
 # The file beside run directories with facts on the system that no record has, such as a limit of its links.
 SYSTEM = "system.txt"
 SEALED = "the record is as it was when it was verified"  # as the context of Pydantic's validation

@@ -234,7 +234,7 @@ def _remarks(comparison: ComparedResults) -> tuple[list[str], ...]:
         lines.append(f"OLD and NEW are from different systems: {'; '.join(sorted(moved))}")
     changed = [pair for pair in comparison.pairs if pair.verdict in CHANGED]
     if common:
-        lines.append("what differs between OLD and NEW in every measurement:")
+        lines.append("differences between OLD and NEW in every measurement:")
         lines += [f"  {line}" for line in listed_differences(common)]
     elif changed:
         lines.append("between OLD and NEW nothing differs in every measurement alike")
