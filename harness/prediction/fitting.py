@@ -15,12 +15,13 @@ import numpy as np
 
 from harness.core.text import plural
 from harness.prediction import parameters as known
+from harness.prediction import shipped
 from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import LEAST_ERROR, UNPUBLISHED, Observation, ObservationGroup, informative
 from harness.prediction.parameters import Floats, Parameters, Prior, Quantity, Share
-from harness.prediction.problem import FINISHED, FitProblem, Structure, single_step, structures, unit_of
-from harness.prediction.sampling import SEED, Population, sample
+from harness.prediction.problem import FINISHED, FitProblem, Optimum, Structure, single_step, structures, unit_of
+from harness.prediction.sampling import SEED, Population, sample, softmax
 
 DRAWN = 1000
 LEVEL = 0.9  # of the intervals of parameters and predictions
@@ -143,10 +144,18 @@ class Fit:
         return self.problems[number], self.populations[number]
 
     @cached_property
-    def best(self) -> Any:
-        """The most probable scores ``x``, and their ``cost``."""
+    def best(self) -> Optimum:
+        """The most probable scores, and their cost."""
         problem, population = self._likeliest
         return problem.best(population)
+
+    @cached_property
+    def optima(self) -> list[tuple[FitProblem, Optimum]]:
+        """The likeliest problem with its optimum, and, if there are observations, the same without overlap."""
+        problem, population = self._likeliest
+        unhidden = problem.unhidden()
+        others = [(unhidden, unhidden.best(population, FINISHED + 3))] if unhidden.observations else []
+        return [(problem, self.best), *others]
 
     @cached_property
     def parameters(self) -> Parameters:
@@ -177,15 +186,15 @@ class Fit:
     def misfit(self) -> Misfit:
         from scipy.special import chdtrc  # the χ² distribution's upper tail; scipy.stats takes half a second to import
 
-        problem, population = self._likeliest
+        problem = self._likeliest[0]
         square, freedom = problem.chi2(self.best.x)
-        other = problem.unhidden()
+        (_, best), *unhidden = self.optima
         return Misfit(
             chi2=square,
             freedom=freedom,
             p_value=float(chdtrc(freedom, square)) if freedom >= 0.5 else None,
             usual=float(chdtrc(max(1, len(problem.observations)), square + problem.surprise(self.best.x))),
-            unhidden=self.best.cost - other.best(population, FINISHED + 3).cost if other.observations else 0.0,
+            unhidden=best.cost - unhidden[0][1].cost if unhidden else 0.0,
         )
 
     @property
@@ -254,13 +263,14 @@ def fit(
         ordered = group.selected_on or all(run.law.order_is_known for run in chosen)
         possible = structures(group.key.mechanism == "servers", group.key.transport, ordered)
     problems = tuple(FitProblem(group, chosen, structure) for structure in possible)
-    populations = tuple(sample(problem.log_likelihood, problem.dimensions) for problem in problems)
-    evidence = np.array([population.log_evidence for population in populations])
-    chances = np.exp(evidence - evidence.max())
-    chances /= chances.sum()
+    ready = [shipped.population(problem) for problem in problems]
+    if sum(len(population.points) for population in ready if population) == DRAWN:  # all structures of a fit that ships
+        populations = tuple(population for population in ready if population)
+    else:
+        populations = tuple(sample(problem.log_likelihood, problem.dimensions) for problem in problems)
+    chances = softmax(np.array([population.log_evidence for population in populations]))
     random = np.random.default_rng(SEED)
-    counts = [round(DRAWN * float(chance)) for chance in chances]
-    counts[int(np.argmax(counts))] += DRAWN - sum(counts)
+    counts = shares(chances)
     drawn = [p.draw(count, random) for p, count in zip(populations, counts, strict=True)]
     first = problems[0]
     scores = np.concatenate(drawn)
@@ -278,6 +288,13 @@ def fit(
         float(np.median(first.discrepancy.errors)) if first.observations else LEAST_ERROR,
     )
     return Fit(group, problems, populations, tuple(map(float, chances)), draws, first.singles(scores))
+
+
+def shares(chances: Sequence[float] | Floats) -> list[int]:
+    """The number of draws from each structure, by its probability."""
+    counts = [round(DRAWN * float(chance)) for chance in chances]
+    counts[int(np.argmax(counts))] += DRAWN - sum(counts)
+    return counts
 
 
 def beforehand(quantities: Sequence[Quantity], share: float, possible: Sequence[Structure]) -> Draws:

@@ -10,11 +10,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.prediction import parameters as known
+from harness.prediction import shipped
 from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, informative
@@ -49,6 +50,13 @@ def single_step(run: Observation, singles: Mapping[Hashable, Any]) -> Any:
 def unit_of(run: Observation, singles: Mapping[Hashable, Number]) -> Number:
     """The unit of the observation's step in seconds."""
     return single_step(run, singles) if run.relative else 1.0
+
+
+class Optimum(NamedTuple):
+    """The most probable scores [dimensions], and their cost, half of the sum of squares."""
+
+    x: Floats
+    cost: float
 
 
 class FitProblem:
@@ -121,8 +129,7 @@ class FitProblem:
         """
         from scipy.special import ndtr
 
-        runs = [(run, law) for run in self.observations for law in run.beaten]
-        if not runs:
+        if not (runs := self._searches):
             return np.zeros((*scores.shape[:-1], 0))
         won = np.log([run.step_s for run, _ in runs])
         left_out = np.asarray(scale)[..., None] ** 2 * np.log2([run.workers for run, _ in runs])
@@ -135,12 +142,23 @@ class FitProblem:
         lost: Floats = self._lost(scores, scale).sum(axis=-1)
         return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
 
-    def best(self, population: Population, count: int = STARTS) -> Any:
-        """The most probable scores ``x`` [dimensions], and their ``cost``, half of the sum of squares.
+    def steps(self, scores: Floats) -> list[Floats]:
+        """Logarithms of predicted steps [..., observations], and of the steps that lost searches [..., searches]."""
+        runs = [(run, run.law) for run in self.observations]
+        return [self._log_steps(scores, runs), self._log_steps(scores, self._searches)]
+
+    @property
+    def _searches(self) -> list[tuple[Observation, Law]]:
+        return [(run, law) for run in self.observations for law in run.beaten]
+
+    def best(self, population: Population, count: int = STARTS) -> Optimum:
+        """The most probable scores, and their cost.
 
         The discrepancy is left out. Starts are the likeliest points, far away ones, and the middle of the prior: a step has
         kinks, and so there may be several optima.
         """
+        if (shipped_best := shipped.best(self)) is not None:
+            return Optimum(shipped_best, float((self._squares(shipped_best) ** 2).sum()) / 2)
         from scipy.optimize import least_squares
 
         likely = population.points[np.argsort(-population.weights)[: count // 3]]
@@ -157,7 +175,8 @@ class FitProblem:
             return sorted(ends, key=lambda end: float(end.cost))
 
         near = solved([np.where(np.arange(self.dimensions) == self.scale, 0.0, start) for start in starts], ROUGH)
-        return solved([end.x for end in near[:FINISHED]], FINE)[0]
+        first = solved([end.x for end in near[:FINISHED]], FINE)[0]
+        return Optimum(first.x, float(first.cost))
 
     def _squares(self, scores: Floats) -> Floats:
         """The terms that are squared: residuals in units of their errors, searches lost, and the scores themselves."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, softmax
 
 from harness.prediction.parameters import Floats
 
@@ -43,10 +42,10 @@ class Population:
 
     def draw(self, count: int, random: np.random.Generator) -> Floats:
         """Draw ``count`` points [count, dimensions], each as often as its weight says, in no order."""
-        return np.asarray(self.points[random.permutation(_systematic(self.weights, count, random))])
+        return np.asarray(self.points[random.permutation(systematic(self.weights, count, random))])
 
 
-def _systematic(weights: Floats, count: int, random: np.random.Generator) -> NDArray[np.intp]:
+def systematic(weights: Floats, count: int, random: np.random.Generator) -> NDArray[np.intp]:
     """Return the numbers of ``count`` points, each as often as its weight says."""
     places = (np.arange(count) + random.random()) / count
     return np.searchsorted(np.cumsum(weights), places).clip(0, len(weights) - 1)
@@ -57,6 +56,8 @@ def sample(log_likelihood: Callable[[Floats], Floats], dimensions: int) -> Popul
 
     ``log_likelihood`` takes points [points, dimensions]. The same arguments give the same draws.
     """
+    from scipy.special import logsumexp
+
     random = np.random.default_rng(SEED)
     points = random.standard_normal((POINTS, dimensions))
     likely, before = log_likelihood(points), _log_normal(points)
@@ -110,7 +111,7 @@ def _around(points: Floats, weights: Floats, random: np.random.Generator) -> tup
     mean = weights @ points
     covariance = ((points - mean) * weights[:, None]).T @ (points - mean) + 1e-9 * np.eye(dimensions)
     root = np.asarray(np.linalg.cholesky(covariance * WIDTH), float)
-    chosen = _systematic(weights, KERNELS, random)
+    chosen = systematic(weights, KERNELS, random)
     # Drawn together, so that kernels around them have the population's variance again and not more.
     shrunk = math.sqrt(1 - WIDTH)
     centres = shrunk * points[chosen] + (1 - shrunk) * mean
@@ -128,6 +129,12 @@ def _around(points: Floats, weights: Floats, random: np.random.Generator) -> tup
 
 def _log_normal(points: Floats) -> Floats:
     return np.asarray(-0.5 * (points**2).sum(axis=1) - points.shape[1] / 2 * math.log(2 * math.pi))
+
+
+def softmax(logs: Floats) -> Floats:
+    """Weights that sum to 1, of their logarithms up to a constant."""
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
 
 
 def _effective(weights: Floats) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness import results
-from harness.prediction import fitting, forecast, sampling
+from harness.prediction import fitting, forecast, sampling, shipped
 from harness.prediction.basis import StartingPoint, basis, of_site
 from harness.prediction.discrepancy import Discrepancy
 from harness.prediction.fitting import Fit
@@ -47,6 +47,26 @@ def unseen(system: str, which: str = "workers>32", software: str = "TensorFlow 1
     found = hold_out(group(system, software), condition(which))
     assert found is not None
     return found
+
+
+# --- the fits that ship ---------------------------------------------------------------------------
+
+
+def test_the_fits_that_ship_follow_from_the_rows_and_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of the published rows, the law or its solver, ``studies/published/fits.py`` writes them anew."""
+    shipped_arrays = dict(shipped.arrays())
+    monkeypatch.setattr(shipped, "arrays", dict)
+    fitting.fit.cache_clear()
+    anew = script("studies/published/fits.py").computed()
+    assert anew.keys() == shipped_arrays.keys()
+    # Rounding differs between processors, and with it single draws.
+    for name, array in anew.items():
+        if not name.endswith(".draws"):
+            assert array == pytest.approx(shipped_arrays[name], rel=0.1, abs=0.02), name
+        elif len(array) > 100:
+            assert array.mean(axis=0) == pytest.approx(shipped_arrays[name].mean(axis=0), abs=0.1)
+            assert array.std(axis=0) == pytest.approx(shipped_arrays[name].std(axis=0), rel=0.1)
+    fitting.fit.cache_clear()
 
 
 # --- the optimum, and the draws -------------------------------------------------------------------
