@@ -99,8 +99,9 @@ class Point(NamedTuple):
 
     @property
     def configuration(self) -> tuple[object, ...]:
-        """The facts that points of several studies have in common if they are the same."""
-        return self.links, self.spec.nodes, self.way, self.spec.dilation, self.spec.bytes_scale
+        """The facts that points of several studies have in common if they are the same: all but the lengths of windows."""
+        lengths = {"warmup_steps", "steps", "repeats", "timeout_s"}
+        return self.links, "-slow-" in self.study, self.spec.model_dump_json(exclude=lengths)
 
     @property
     def ps(self) -> int:
@@ -488,11 +489,13 @@ def page(points: Sequence[Point], answers: Sequence[Finding], script: Path, **mo
 
 def write(points: Sequence[Point], answers: Sequence[Finding], folder: Path, text: str, script: str) -> None:
     """Write the page with this ``text``, its points, and its answers."""
-    columns = ["links", "nodes", "way", "dilation", "bytes_scale", "repeats", "step_s", "law_s", "two_lines_s"]
+    columns = ["links", "nodes", "model", "way", "dilation", "bytes_scale", "repeats", "step_s", "law_s", "two_lines_s"]
     rows = []
     for point in points:
         seconds = (point.step_s, point.predicted.queues_s, point.predicted.two_lines_s)
-        rows.append([*point.configuration, len(point.repeats), *(f"{value:.5f}" for value in seconds)])
+        scales = point.spec.dilation, point.spec.bytes_scale
+        of_point = [point.links, point.spec.nodes, point.spec.model, point.way, *scales, len(point.repeats)]
+        rows.append([*of_point, *(f"{value:.5f}" for value in seconds)])
     table = pandas.DataFrame(rows, columns=columns).to_csv(index=False, lineterminator="\n")
     data = {"experiment": "emulated-p100", "script": script, "findings": [answer._asdict() for answer in answers]}
     files = {"index.md": text, "points.csv": table, "analysis.json": json.dumps(data, indent=1) + "\n"}

@@ -42,7 +42,7 @@ from harness.results import Result
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "results" / "experiments"
-FOLDERS = ("steady",)
+FOLDERS = ("steady", "caffe2", "causes")
 COMMAND = ".venv/bin/python studies/published/answers.py -o docs/answers.md"
 MODEL, BATCH = "inception3", 64
 TENSORS = specification(MODEL).tensors
@@ -295,9 +295,9 @@ def ratio(folder: str, finding: str, begins: str) -> str:
 
 @cache
 def steps_s(ways: str) -> dict[int, float]:
-    """The shortest steady step by nodes, of points whose way matches a pattern, on links of 2.25 GB/s."""
-    points = pandas.read_csv(EXPERIMENTS / "steady" / "points.csv")
-    alike = points[(points["links"] == 2.25) & points["way"].str.contains(ways)]
+    """The shortest steady step by nodes, of points of the model whose way matches a pattern, on links of 2.25 GB/s."""
+    points = pandas.concat([pandas.read_csv(EXPERIMENTS / folder / "points.csv") for folder in FOLDERS])
+    alike = points[(points["links"] == 2.25) & (points["model"] == MODEL) & points["way"].str.contains(ways)]
     shortest = alike.groupby("nodes")["step_s"].min()
     return dict(zip(shortest.index, shortest, strict=True))
 
