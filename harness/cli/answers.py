@@ -76,8 +76,9 @@ def table(sources: tuple[str, ...], baseline: int | None, style: str, written: s
 @click.command("best")
 @RESULTS
 @click.option("--margin", type=SHARE, default="5%", metavar="SHARE", help="figures closer than this are no different")
+@click.option("--details", is_flag=True, help="show every comparison, and the settings that differ between its sides")
 @AS_JSON
-def best(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
+def best(sources: tuple[str, ...], margin: float, details: bool, as_json: bool) -> None:
     """Say who is fastest in RESULTS at each size, by how much, who scales best, and whether MPI-based toolkits
     scale better than parameter servers.
 
@@ -97,7 +98,7 @@ def best(sources: tuple[str, ...], margin: float, as_json: bool) -> None:
         document = {"answer": fastest.answer(entered, judged), "races": entered, "verdict": judged}
         click.echo(json_text(document | sentences))
     else:
-        text = fastest.text(entered, judged)
+        text = fastest.text(entered, judged, details)
         click.echo("\n\n".join(filter(None, [text, "\n".join(notes)])))
 
 

@@ -163,7 +163,7 @@ def test_only_what_is_known_is_said(harness: Harness, tmp_path: Path) -> None:
     rates = {"horovod": (100, 180), "parameter_server": (95, 110)}
     rows = [f"mine,{name},{2**n},{rate}" for name, both in rates.items() for n, rate in enumerate(both)]
     (tmp_path / "four.csv").write_text("\n".join(["system,backend,nodes,img_per_s", *rows]))
-    text = harness("best", "four.csv").succeeded().stdout
+    text = harness("best", "four.csv", "--details").succeeded().stdout
     assert text.startswith("On mine horovod was fastest on 2 nodes when it was measured: it has 1.64 × ")
     assert "(, " not in text and ", ," not in text and "batch" not in text.partition("Not equal")[0], text
 

@@ -343,7 +343,7 @@ def test_what_two_laboratories_measured_is_never_averaged(tmp_path: Path, harnes
     rows += row.format("CSCS", "distributed_replicated,grpc", 8, 1731.31)
     rows += row.format("CSCS", "horovod,mpi", "", 1770)
     (tmp_path / "own.csv").write_text(HEAD + rows)
-    said = harness("best", "own.csv").succeeded().stdout
+    said = harness("best", "own.csv", "--details").succeeded().stdout
     assert "1783 against 1770 img/s" in said and "1757" not in said
     assert "1,783 img/s counts (Google), the best beside 1,731 (CSCS)" in said
 
@@ -359,7 +359,7 @@ def test_published_deviations_decide_and_without_them_it_is_said_what_chance_wou
     row = "S,M,TensorFlow 1,{},inception3,64,{},1,{},synthetic,{},{},{}\n"
     lines = [row.format(*each, each[-1] / 100 if stdev else "", runs) for each in rows]
     (tmp_path / "own.csv").write_text(HEAD + "".join(lines))
-    said = harness("best", "own.csv").succeeded().stdout
+    said = harness("best", "own.csv", "--details").succeeded().stdout
     assert f"Do MPI-based toolkits scale better than parameter servers? {verdict}" in said
     assert ("Chance takes runs that scatter by 25.0 %" in said) == (verdict == "Undecided")
     assert (f"by published deviations of {runs or 2} runs each" in said) == (verdict == "Yes")
@@ -400,7 +400,7 @@ def test_what_harness_writes_it_reads_again(tmp_path: Path, harness: Harness) ->
     exported = results.load([tmp_path / "exported.csv"])
     assert sorted(each.values for each in exported) == sorted(each.values for each in measured)
     harness("results", "export", "reference", "--format", "csv", "-o", "reference.csv").succeeded()
-    ours, theirs = (harness("best", what).succeeded().stdout for what in ("reference.csv", "reference"))
+    ours, theirs = (harness("best", what, "--details").succeeded().stdout for what in ("reference.csv", "reference"))
     assert ours.splitlines()[:4] == theirs.splitlines()[:4]
 
 

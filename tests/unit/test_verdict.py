@@ -409,7 +409,7 @@ def test_the_command_answers_from_records(harness: Harness, tmp_path: Path) -> N
         toolkit = [90.0 * size, 90.5 * size, 89.5 * size]
         records += [made.record("horovod", size, toolkit, transport="mpi", apart=True)]
     runs = made.save(tmp_path / "runs", records)
-    done = harness("best", str(runs)).succeeded()
+    done = harness("best", str(runs), "--details").succeeded()
     fast, _, scales, toolkits = done.stdout.splitlines()[:4]
     assert "Horovod on TensorFlow over MPI is fastest on 4 nodes" in fast
     assert scales.startswith("From 1 to 4 nodes Horovod on TensorFlow over MPI scales best: ")
@@ -433,7 +433,7 @@ def test_the_question_is_answered_where_servers_are_not_like_the_toolkit(harness
         f"\n{words.QUESTION} Nothing to compare on daint:gpu (inception3, synthetic): no parameter servers were measured "
         "like PyTorch 2.13.0 over Gloo: the nearest ones differ in per-device batch (64 against 32)."
     )
-    assert answer in harness("best", str(runs)).succeeded().stdout
+    assert answer in harness("best", str(runs), "--details").succeeded().stdout
 
 
 @cases

@@ -66,13 +66,19 @@ def headline(races: Sequence[Race], verdict: Verdict) -> str:
     return prose("\n".join([*answer(races, verdict), *more]))
 
 
-def text(races: Sequence[Race], verdict: Verdict) -> str:
-    """The answer, a table for each race in which something can be compared, or else for the first one, and the details of
-    how toolkits compare with parameter servers.
+def text(races: Sequence[Race], verdict: Verdict, in_detail: bool) -> str:
+    """The answer, and the speeds of its race.
+
+    ``in_detail`` every race in which something can be compared has tables, and toolkits stand beside parameter servers.
     """
     sentences, compared = answer(races, verdict), verdicts.details(verdict)
     parts = [prose("\n".join(sentences))]
-    for race in [race for race in races if race.contested] or races[:1]:
+    contested = [race for race in races if race.contested] or races[:1]
+    if races and not in_detail:
+        count = plural(len(contested), "comparison")
+        more = f"`--details` shows {count} of systems, models and batches, efficiencies, and toolkits beside servers."
+        return "\n\n".join([*parts, table(_speeds(races[0]), right={2, 3, 4}), prose(more)])
+    for race in contested:
         varying = "; ".join(f"{TERMS[name]} {', '.join(map(str, values))}" for name, values in race.varying.items())
         parts.append(prose(f"{_on(race)}:" + (f" runs differ in {varying}" if varying else "")))
         parts.append(table(_speeds(race), right={2, 3, 4}))
