@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from harness.prediction import forecast
 from harness.prediction.basis import workload_and_basis
 from harness.records.measurement import Record
 from harness.records.record import Status
+from harness.report.text import verdict as verdict_text
 from harness.results import frame as frames
 from harness.results import sources
 from harness.results.result import Result
@@ -208,13 +210,21 @@ def compare(old: str | Path, new: str | Path, *, threshold: float = regression.T
     return pandas.DataFrame(rows)
 
 
-def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> Verdict:
+class ShownVerdict(Verdict):
+    """A verdict that shows itself in a notebook, as ``harness best --details`` prints it."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(chr(10).join([verdict_text.headline(self), '', *verdict_text.details(self)]))}</pre>"
+
+
+def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> ShownVerdict:
     """Judge whether MPI-based toolkits scale better than parameter servers: a part of ``harness best``.
 
     The ``answer`` is a few words; ``comparisons`` hold each contender with its sizes, ratios and intervals. A ratio within
     1 ± ``margin`` counts as no difference.
     """
-    return verdicts.verdict(sources.trainings(_loaded(*results)), understood(f"margin={margin!r}", margin, share))
+    limit = understood(f"margin={margin!r}", margin, share)
+    return ShownVerdict(**vars(verdicts.verdict(sources.trainings(_loaded(*results)), limit)))
 
 
 def predict(

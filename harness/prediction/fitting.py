@@ -263,7 +263,7 @@ def fit(
         ordered = group.selected_on or all(run.law.order_is_known for run in chosen)
         possible = structures(group.key.mechanism == "servers", group.key.transport, ordered)
     problems = tuple(FitProblem(group, chosen, structure) for structure in possible)
-    ready = [shipped.population(problem) for problem in problems]
+    ready = [shipped.population(problem.key) for problem in problems]
     if sum(len(population.points) for population in ready if population) == DRAWN:  # all structures of a fit that ships
         populations = tuple(population for population in ready if population)
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -20,9 +20,10 @@ from harness.prediction.discrepancy import Discrepancy, scale_at
 from harness.prediction.law import Law
 from harness.prediction.observations import UNPUBLISHED, Observation, ObservationGroup, informative
 from harness.prediction.parameters import Floats, Number, Parameters, Prior, Share
-from harness.prediction.sampling import Population
+from harness.prediction.sampling import SEED, Population
 
 STARTS = 15  # of least squares
+COMPARED = 4  # points at which laws are compared
 FINISHED, ROUGH, FINE = 3, 10, 100  # how many of them are followed to the end, and after how many calls each part ends
 # The probability that both strategies of a published search were tried with the number of servers that won: the numbers
 # that were tried are in a table that nobody here has (results/reference).
@@ -142,10 +143,12 @@ class FitProblem:
         lost: Floats = self._lost(scores, scale).sum(axis=-1)
         return self.discrepancy.log_likelihood(self.residuals(scores), scale) + lost
 
-    def steps(self, scores: Floats) -> list[Floats]:
-        """Logarithms of predicted steps [..., observations], and of the steps that lost searches [..., searches]."""
-        runs = [(run, run.law) for run in self.observations]
-        return [self._log_steps(scores, runs), self._log_steps(scores, self._searches)]
+    @cached_property
+    def key(self) -> str:
+        """The digest of the measurements, of the law at some points, and of the code that solves the problem."""
+        points = np.random.default_rng(SEED).standard_normal((COMPARED, self.dimensions))
+        runs = [*((run, run.law) for run in self.observations), *self._searches]
+        return shipped.digest([self.measured, self.discrepancy.errors, self._log_steps(points, runs)])
 
     @property
     def _searches(self) -> list[tuple[Observation, Law]]:
@@ -157,7 +160,7 @@ class FitProblem:
         The discrepancy is left out. Starts are the likeliest points, far away ones, and the middle of the prior: a step has
         kinks, and so there may be several optima.
         """
-        if (shipped_best := shipped.best(self)) is not None:
+        if (shipped_best := shipped.best(self.key)) is not None:
             return Optimum(shipped_best, float((self._squares(shipped_best) ** 2).sum()) / 2)
         from scipy.optimize import least_squares
 

@@ -3,25 +3,18 @@
 ``studies/published/fits.py`` writes the file, and a test solves all of it again.
 """
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.core.parts import part
 from harness.prediction.parameters import Floats
-from harness.prediction.sampling import SEED, Population
-
-if TYPE_CHECKING:
-    from harness.prediction.problem import FitProblem
+from harness.prediction.sampling import Population
 
 SOLVERS = ("discrepancy.py", "problem.py", "sampling.py")
-POINTS = 4  # at which the law is compared
 
 
 def file() -> Path:
@@ -40,23 +33,20 @@ def _code() -> bytes:
     return b"".join((Path(__file__).parent / name).read_bytes() for name in SOLVERS)
 
 
-def key(problem: FitProblem) -> str:
-    """The digest of a problem: of its measurements, of the law at some points, and of the code that solves it."""
-    points = np.random.default_rng(SEED).standard_normal((POINTS, problem.dimensions))
-    values = [problem.measured, problem.discrepancy.errors, *problem.steps(points)]
+def digest(values: Iterable[Floats]) -> str:
+    """The name of a problem with these values, and with the code that solves it."""
     written = " ".join(f"{value:.8g}" for value in np.concatenate([np.ravel(value) for value in values]))
     return hashlib.sha256(_code() + written.encode()).hexdigest()[:16]
 
 
-def population(problem: FitProblem) -> Population | None:
+def population(name: str) -> Population | None:
     """The draws of a problem that ships, all of one weight; None for another one."""
-    name = key(problem)
     if f"{name}.draws" not in arrays():
         return None
     draws, (effective, evidence) = arrays()[f"{name}.draws"].astype(float), arrays()[f"{name}.worth"]
     return Population(draws, np.full(len(draws), 1 / max(1, len(draws))), float(effective), float(evidence), draws[:0])
 
 
-def best(problem: FitProblem) -> Floats | None:
+def best(name: str) -> Floats | None:
     """The most probable scores [dimensions] of a problem that ships; None for another one."""
-    return arrays().get(f"{key(problem)}.best")
+    return arrays().get(f"{name}.best")

@@ -19,13 +19,13 @@ def of_fit(fitted: Fit) -> dict[str, Floats]:
     """The arrays of a fit by their names in the file: draws, their worth, and the most probable scores."""
     random, kept = np.random.default_rng(SEED), {}
     for problem, population, count in zip(fitted.problems, fitted.populations, shares(fitted.chances), strict=True):
-        name = shipped.key(problem)
+        name = problem.key
         drawn = systematic(population.weights, count, random)
         random.permutation(drawn)  # as a fit does, so that it draws the same from these
         kept[f"{name}.draws"] = population.points[drawn].astype(np.float32)
         kept[f"{name}.worth"] = np.array([population.effective, population.log_evidence])
     for problem, optimum in fitted.optima:
-        kept[f"{shipped.key(problem)}.best"] = optimum.x
+        kept[f"{problem.key}.best"] = optimum.x
     return kept
 
 

@@ -102,7 +102,10 @@ def test_a_plan_is_that_of_a_dry_run() -> None:
 def test_results_are_loaded_and_judged(tmp_path: Path, wording: Wording) -> None:
     frame = harness.load("reference:daint")
     assert {"workers", "img_per_s"} <= set(frame.columns)
-    assert harness.verdict("reference:daint").answer == "cannot say"
+    verdict = harness.verdict("reference:daint")
+    assert verdict.answer == "cannot say"
+    shown = verdict._repr_html_()
+    assert shown.startswith("<pre>Undecided on Piz Daint") and "against the best parameter servers" in shown
     for read in (harness.load, harness.load_kernels, harness.verdict):
         with wording("an empty folder").raises(InvalidInput, HERE=tmp_path):
             read(tmp_path)
