@@ -79,8 +79,9 @@ def root_cause(points: Sequence[Point]) -> Outcome:
             if measured:
                 ratios[f"{name}, from {side}"] = measured.ratio
                 (whole if (name == LARGEST) == (side == "none") else sliced).append(measured.ratio)
-            elif name in ("nothing is switched", LARGEST):
-                return "cannot say", {}
+    needed = {f"{name}, from {side}" for name in ("nothing is switched", LARGEST) for side in ("all", "none")}
+    if not needed <= ratios.keys():
+        return "cannot say", ratios
     yes = min(ratio.low for ratio in whole) > LARGE and max(ratio.high for ratio in sliced) < NO_DROP
     no = min(ratio.high for ratio in whole) < LARGE or max(ratio.low for ratio in sliced) > NO_DROP
     return answer_of(yes, no), ratios

@@ -281,16 +281,19 @@ def analysis(folder: str) -> Analysis:
     return Analysis.model_validate_json((EXPERIMENTS / folder / "analysis.json").read_text(encoding="utf-8"))
 
 
-def figure(folder: str, finding: str, begins: str) -> float | tuple[float, float, float]:
-    """The figure of a finding whose name begins so."""
-    figures = next(known.figures for known in analysis(folder).findings if known.name == finding)
-    return next(value for name, value in figures.items() if name.startswith(begins))
+def figures(folder: str, finding: str) -> dict[str, float | tuple[float, float, float]]:
+    return next(known.figures for known in analysis(folder).findings if known.name == finding)
+
+
+def ratios(folder: str, finding: str) -> dict[str, str]:
+    """The ratios of a finding by their names, each with its interval."""
+    values = {name: value for name, value in figures(folder, finding).items() if isinstance(value, tuple)}
+    return {name: f"{value:.2f} × [{low:.2f}, {high:.2f}]" for name, (value, low, high) in values.items()}
 
 
 def ratio(folder: str, finding: str, begins: str) -> str:
-    value = figure(folder, finding, begins)
-    assert isinstance(value, tuple)
-    return f"{value[0]:.2f} × [{value[1]:.2f}, {value[2]:.2f}]"
+    """The figure of a finding whose name begins so."""
+    return next(text for name, text in ratios(folder, finding).items() if name.startswith(begins))
 
 
 @cache
