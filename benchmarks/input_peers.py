@@ -1,6 +1,6 @@
 """How others load images for training: ``python input_peers.py torchvision|tf_cnn_benchmarks ARGUMENTS``.
 
-It serves as ``harness.worker.read_images`` does, in the same environment. ARGUMENTS is JSON: ``path``, ``decoders``,
+It serves as ``read_images.py`` beside this file does, in the same environment. ARGUMENTS is JSON: ``path``, ``decoders``,
 ``batch_size``, ``image_size``, and for tf_cnn_benchmarks a ``checkout`` or null, and whether it gets ``our_crops``.
 """
 
@@ -16,8 +16,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from harness.worker.read_images import serve
+from read_images import serve  # which also makes harness importable
 
 
 class TorchvisionLike:

@@ -1,4 +1,4 @@
-"""Images for tests, and TFRecord shards of them, with the features that ImageNet's have and training reads."""
+"""Images for tests, and TFRecord shards of them, with the features of ImageNet's that training reads."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from typing import Any
 
 from PIL import Image
 
-from harness.worker.inputs.tfrecord import example, record
+from tests.scripts import script
+
+_shards = script("benchmarks/shards.py")
+record, image_record = _shards.record, _shards.image_record
 
 
 def encoded(image: Image.Image, format: str = "JPEG", **options: Any) -> bytes:
     stream = io.BytesIO()
     image.save(stream, format, **options)
     return stream.getvalue()
-
-
-def image_record(name: str, encoded: bytes | None, label: int | None) -> bytes:
-    """The record of an image; without a feature that is None."""
-    features: dict[str, Any] = {"image/height": [60], "image/filename": [name.encode()]}
-    features |= {"image/encoded": [encoded]} if encoded is not None else {}
-    features |= {"image/class/label": [label]} if label is not None else {}
-    return record(example(features))
 
 
 def write_shard(file: Path, images: Iterable[tuple[str, bytes, int]]) -> None:

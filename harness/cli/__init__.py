@@ -131,7 +131,7 @@ COMMANDS = {
         "env": ("setting_up.env", "Build and check the backends' Python environments"),
         "site": ("setting_up.site", "Make, show and check site profiles"),
         "config": ("setting_up.config_", "Show and check your own defaults, and where runs take place"),
-        "data": ("datasets.data", "Make, convert, check, copy and time data sets"),
+        "data": ("datasets.data", "Make a small data set, or copy one to other machines"),
     },
 }
 ALL = {name: entry for group in COMMANDS.values() for name, entry in group.items()}

@@ -69,11 +69,11 @@ class ProgressLine:
 
 
 class CountLine(ProgressLine):
-    """Counts how many of a known number are done, how fast, and when all will be. ``per`` of them are one of a ``unit``."""
+    """Counts how many of a known number are done, how fast, and when all will be."""
 
-    def __init__(self, unit: str, per: int = 1, enabled: bool = True) -> None:
-        super().__init__(enabled)
-        self._unit, self._per = unit, per
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
         self._first: tuple[int, float] | None = None
 
     def count(self, done: int, of: int) -> None:
@@ -83,8 +83,8 @@ class CountLine(ProgressLine):
         if done == of:
             self.clear()
         elif self.due():
-            text = f"{done // self._per:,} of {of // self._per:,} {self._unit}"
+            text = f"{done:,} of {of:,} {self._unit}"
             rate = (done - self._first[0]) / (now - self._first[1]) if now > self._first[1] else 0.0
             if rate:
-                text += f", {rate / self._per:,.0f} {self._unit}/s, {duration((of - done) / rate)} left"
+                text += f", {rate:,.0f} {self._unit}/s, {duration((of - done) / rate)} left"
             self.show(text)

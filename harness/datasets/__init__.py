@@ -1,1 +1,1 @@
-"""Data sets are made, converted, checked and timed here, on the controller's side."""
+"""Data sets are made here, on the controller's side."""

@@ -15,9 +15,9 @@ from harness.datasets.make import make
 from harness.worker.inputs.augmentation import MEAN, STD
 from harness.worker.inputs.index import ImageIndex, Index, find, read, scan, write
 from harness.worker.inputs.order import ReadingOrder
-from harness.worker.inputs.tfrecord import OVERHEAD, record
+from harness.worker.inputs.tfrecord import OVERHEAD
 from tests.parity.conftest import inside
-from tests.shards import encoded, image_record, write_shard
+from tests.shards import encoded, image_record, record, write_shard
 
 # Backends, and which pipeline they read with. Caffe2's PyTorch is an old one on an old Python, with another Pillow.
 PIPELINES = {"pytorch": "torch", "parameter_server": "tensorflow", "caffe2": "torch"}

@@ -62,10 +62,11 @@ def test_a_file_or_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPat
 def test_a_count_tells_its_speed_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, clock = shown(monkeypatch, Terminal()), iter([0.0, 0.0, 0.0, 10.0, 10.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    line = progress.CountLine("MB", 1_000_000)
-    line.count(0, 5_000_000)
-    line.count(2_000_000, 5_000_000)
-    assert terminal.getvalue().split("\x1b[2K")[1:] == ["0 of 5 MB\r", "2 of 5 MB, 0 MB/s, 15.0 s left"]
+    told = progress.CountLine("images").count
+    told(0, 5000)
+    told(2000, 5000)
+    shown_texts = ["0 of 5,000 images\r", "2,000 of 5,000 images, 200 images/s, 15.0 s left"]
+    assert terminal.getvalue().split("\x1b[2K")[1:] == shown_texts
 
 
 def test_the_rest_takes_as_long_as_what_has_ended() -> None:

@@ -7,14 +7,6 @@ class DataError(ValueError):
     """The data set cannot be used. The message is one line and names what to mend."""
 
 
-class NoImages(DataError):
-    """There is nothing like a data set. ``why`` says so; then come the expected layout, and what is there instead."""
-
-    def __init__(self, why: str, instead: str) -> None:
-        super().__init__(f"{why}; {instead}")
-        self.why = why
-
-
 class BadImage(DataError):
     """One image cannot be read or decoded. Carries ``path`` and ``reason`` across process borders.
 

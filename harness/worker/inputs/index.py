@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Sequence, Tuple, Union
 
 import numpy as np
 
 from harness.worker.inputs import tfrecord
-from harness.worker.inputs.errors import DataError, NoImages
+from harness.worker.inputs.errors import DataError
 from harness.worker.inputs.page_cache import Extent
 
 SUFFIXES = (".jpeg", ".jpg")  # in any case
@@ -35,7 +35,7 @@ _OTHERS = (
     (
         r"\.tfrecord.*",
         "shards with other names, and often other keys",
-        "write shards of ours from the images they came from",
+        "write shards of the usual form from the images they came from",
     ),
     (r"\.rec", "files of MXNet's RecordIO", "unpack them into a folder for each class"),
     (r"\.mdb", "files of an LMDB", "unpack it into a folder for each class"),
@@ -98,13 +98,7 @@ class ShardIndex:
     def offsets(self) -> np.ndarray:
         """The byte of its shard at which each image's data begin, int64 [images]."""
         begins = np.cumsum(self.lengths + tfrecord.OVERHEAD) - (self.lengths + tfrecord.OVERHEAD)
-        starts = np.append(begins, 0)[self.firsts[:-1]]  # an empty shard at the end has no first record
-        return begins - np.repeat(starts, self.counts) + tfrecord.HEADER.size
-
-    @property
-    def places(self) -> Dict[str, np.ndarray]:
-        """The contents of the file beside the shards."""
-        return {"counts": self.counts, "offsets": self.offsets, "lengths": self.lengths}
+        return begins - np.repeat(begins[self.firsts[:-1]], self.counts) + tfrecord.HEADER.size
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -185,10 +179,11 @@ def scan(path: Union[str, Path], num_classes: int = 1001, every: bool = True) ->
     except OSError as error:
         raise DataError(f"cannot list {error.filename}: {error.strerror}") from error
     if not folders:
-        raise NoImages(f"no class folders in {root}", f"{LAYOUT}{instead(root)}")
+        raise DataError(f"no class folders in {root}; {LAYOUT}{instead(root)}")
     if not classes:
-        why = f"no images (*.JPEG, *.jpg, *.jpeg) in the {len(folders)} folders of {root}"
-        raise NoImages(why, f"{LAYOUT}{instead(root)}")
+        raise DataError(
+            f"no images (*.JPEG, *.jpg, *.jpeg) in the {len(folders)} folders of {root}; {LAYOUT}{instead(root)}"
+        )
     without = [name for name in folders if every and name not in classes]
     if empty := [name for name in without if not any((root / name).iterdir())]:
         of = f"{len(empty)} of {len(folders)} folders"
@@ -247,10 +242,6 @@ def name_of(split: str, number: int, of: int) -> str:
     return f"{split}-{number:05}-of-{of:05}"
 
 
-def offsets_file(split: str) -> str:
-    return f"{split}.npz"
-
-
 def holds_shards(root: Path) -> bool:
     return any(_present(root, split)[1] for split in SPLITS)
 
@@ -287,7 +278,7 @@ def instead(root: Path) -> str:
 
 
 def _shards(path: Path, split: str) -> ShardIndex:
-    """The records of a split's shards. Their lengths are in ``SPLIT.npz`` where that fits the files, else in headers."""
+    """The records of a split's shards, from their headers."""
     root, present, split = _present(path, split)
     if not present:
         raise DataError(f"no {split} shards in {root}; expected {name_of(split, 0, 16)} and so on")
@@ -299,29 +290,11 @@ def _shards(path: Path, split: str) -> ShardIndex:
         )
     if missing := sorted(set(names) - set(present)):
         raise DataError(f"{root} lacks {missing[0]}: {len(present)} of {total} shards are there")
-    sizes = np.array([(root / name).stat().st_size for name in names], np.int64)
-    records = _known(root / offsets_file(split), sizes)
-    if records is None:
-        with ThreadPoolExecutor(THREADS) as pool:
-            shards = list(pool.map(lambda name: [length for _, length in tfrecord.scan(str(root / name))], names))
-        records = (np.array(list(map(len, shards)), np.int64), np.array(list(chain(*shards)), np.int64))
-    counts, lengths = records
-    if empty := [name for name, count in zip(names, counts) if not count]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        shards = list(pool.map(lambda name: [length for _, length in tfrecord.scan(str(root / name))], names))
+    if empty := [name for name, lengths in zip(names, shards) if not lengths]:
         raise DataError(
             f"{root / empty[0]} holds no record, as {len(empty)} of {len(names)} shards: write the set again"
         )
-    return ShardIndex(str(root), names, counts, lengths)
-
-
-def _known(file: Path, sizes: np.ndarray) -> Optional[Tuple[np.ndarray, np.ndarray]]:
-    """Each shard's records and the lengths of their data, as the file beside the shards says; None if it is not theirs."""
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            counts, lengths = arrays["counts"].astype(np.int64), arrays["lengths"].astype(np.int64)
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
-        return None
-    if len(counts) != len(sizes) or counts.sum() != len(lengths) or (counts < 0).any():
-        return None
-    ends = np.concatenate([[0], np.cumsum(lengths + tfrecord.OVERHEAD)])
-    firsts = np.concatenate([[0], np.cumsum(counts)])
-    return (counts, lengths) if (np.diff(ends[firsts]) == sizes).all() else None
+    counts = np.array(list(map(len, shards)), np.int64)
+    return ShardIndex(str(root), names, counts, np.array(list(chain(*shards)), np.int64))

@@ -1,4 +1,4 @@
-"""TFRecord files, the examples in them, and the images in these, without TensorFlow. NumPy only; Python 3.9.
+"""TFRecord files, the examples in them, and the images in these, read without TensorFlow. NumPy only; Python 3.9.
 
 A file is a sequence of records: length (uint64), masked CRC-32C of the length, data, masked CRC-32C of the data, all little
 endian (tensorflow/core/lib/io/record_writer.h). The data are ``tf.train.Example`` messages
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
 from contextlib import suppress
 from functools import lru_cache
-from typing import IO, Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import IO, Any, Collection, Dict, Iterator, List, Optional, Tuple, Union
 
 from harness.worker.inputs.errors import BadImage, DataError
 from harness.worker.inputs.page_cache import Extent
@@ -23,10 +22,6 @@ CHECKSUM = struct.Struct("<I")
 OVERHEAD = HEADER.size + CHECKSUM.size  # bytes of a record besides its data
 ENCODED, LABEL, FILENAME = "image/encoded", "image/class/label", "image/filename"  # features
 OPEN_FILES = 128  # of a process, which may usually have 1024
-
-Value = Union[Sequence[bytes], Sequence[float], Sequence[int]]
-Buffer = Union[bytes, memoryview]
-Checksum = Callable[[bytes], int]
 
 
 class BadShard(DataError):
@@ -58,12 +53,6 @@ def masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def record(data: bytes, checksum: Checksum = crc32c) -> bytes:
-    """A record that holds ``data``. ``checksum`` computes a CRC-32C; give a faster one for images."""
-    length = LENGTH.pack(len(data))
-    return length + CHECKSUM.pack(masked(crc32c(length))) + data + CHECKSUM.pack(masked(checksum(data)))
-
-
 def scan(path: str) -> Iterator[Tuple[int, int]]:
     """Offset and length of every record's data, from headers alone. Raises BadShard for a wrong or missing one; OSError."""
     size = os.path.getsize(path)  # noqa: PTH202 - a thousand shards
@@ -90,15 +79,13 @@ def header_length(header: bytes, path: str, offset: int) -> int:
     return int(length)
 
 
-def read(descriptor: int, path: str, offset: int, length: int, checksum: Checksum = crc32c) -> bytes:
-    """The data of a record, which begin at ``offset``. Raises BadShard when they are cut short or damaged, OSError."""
+def verify(descriptor: int, path: str, offset: int, length: int) -> None:
+    """Read the data of a record, which begin at ``offset``. Raises BadShard when they are cut short or damaged, OSError."""
     stored = os.pread(descriptor, length + CHECKSUM.size, offset)
     if len(stored) < length + CHECKSUM.size:
         raise BadShard(path, offset, f"the file is cut short in a record of {length} bytes")
-    data = stored[:length]
-    if masked(checksum(data)) != CHECKSUM.unpack(stored[length:])[0]:
+    if masked(crc32c(stored[:length])) != CHECKSUM.unpack(stored[length:])[0]:
         raise BadShard(path, offset, "the record's data do not have its checksum")
-    return data
 
 
 # --- images ------------------------------------------------------------------------------------------------------------
@@ -119,7 +106,7 @@ def read_image(record: Extent, num_classes: Optional[int], verified: bool = Fals
         if length != record.length:
             raise ValueError(f"a record of {length} bytes, where one of {record.length} was when the run began")
         if verified or len(stored) < HEADER.size + length:
-            read(file.fileno(), *record)
+            verify(file.fileno(), *record)
         features = parse(memoryview(stored)[HEADER.size :], (ENCODED, LABEL, FILENAME))
         if features.get(FILENAME) and isinstance(features[FILENAME][0], memoryview):
             place += f" ({bytes(features[FILENAME][0]).decode(errors='replace')})"
@@ -155,23 +142,14 @@ def _opened(path: str) -> IO[bytes]:
 
 _VARINT, _BYTES = 0, 2  # wire types
 _FIXED = {1: 8, 5: 4}  # wire types with a size in bytes
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # fields of a Feature
+_BYTES_LIST, _FLOAT_LIST = 1, 2  # fields of a Feature; the third one has integers
 
 
-def example(features: Dict[str, Value]) -> bytes:
-    """A serialised ``tf.train.Example``. Values are sequences of bytes, of floats or of integers.
+def parse(data: memoryview, names: Collection[str]) -> Dict[str, List[Any]]:
+    """The values of the features with these ``names`` in a serialised ``tf.train.Example``.
 
-    Empty ones are floats, but for ``array("q")``: a reader refuses a list of another kind than it expects, empty or not.
-    """
-    entries = b"".join(_field(1, _field(1, name.encode()) + _field(2, _feature(features[name]))) for name in features)
-    return _field(1, entries)
-
-
-def parse(data: Buffer, names: Optional[Collection[str]] = None) -> Dict[str, List[Any]]:
-    """The values of all features of a serialised ``tf.train.Example``, or of those with these ``names``.
-
-    Of a memoryview bytes are not copied, and other features are passed over: some microseconds for reading images in a
-    loop. Raises ValueError for anything but an Example.
+    Bytes are not copied, and other features are passed over: some microseconds for reading images in a loop. Raises
+    ValueError for anything but an Example.
     """
     features = {}
     try:
@@ -179,7 +157,7 @@ def parse(data: Buffer, names: Optional[Collection[str]] = None) -> Dict[str, Li
             for _, entry in _fields(listed) if number == 1 else ():
                 size, begin = _read_varint(entry, 1)  # serialisers put the name in front of the feature
                 name = str(entry[begin : begin + size], "utf-8")
-                if names is None or name in names:
+                if name in names:
                     feature = _fields(entry, begin + size)
                     lists = (kind_and_list for _, content in feature for kind_and_list in _fields(content))
                     features[name] = [value for kind, values in lists for value in _values(kind, values)]
@@ -188,15 +166,7 @@ def parse(data: Buffer, names: Optional[Collection[str]] = None) -> Dict[str, Li
     return features
 
 
-def _feature(values: Value) -> bytes:
-    if values and isinstance(values[0], bytes):
-        return _field(_BYTES_LIST, b"".join(_field(1, value) for value in values))  # type: ignore[arg-type]
-    if (isinstance(values, array) and values.typecode == "q") or (values and isinstance(values[0], int)):
-        return _field(_INT64_LIST, _field(1, b"".join(map(_varint, values))))
-    return _field(_FLOAT_LIST, _field(1, struct.pack(f"<{len(values)}f", *values)))
-
-
-def _values(kind: int, listed: Buffer) -> Iterator[Any]:
+def _values(kind: int, listed: memoryview) -> Iterator[Any]:
     for _, content in _fields(listed):
         if kind == _BYTES_LIST:
             yield content
@@ -211,15 +181,11 @@ def _values(kind: int, listed: Buffer) -> Iterator[Any]:
                 yield _signed(number)
 
 
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
-
-
-def _fields(message: Buffer, at: int = 0) -> Iterator[Tuple[int, Any]]:
+def _fields(message: memoryview, at: int = 0) -> Iterator[Tuple[int, Any]]:
     """The fields of a message from byte ``at``: number and content; a varint's content is an int."""
     while at < len(message):
         key, at = _read_varint(message, at)
-        content: Union[int, Buffer]
+        content: Union[int, memoryview]
         if key & 7 == _VARINT:
             content, at = _read_varint(message, at)
         else:
@@ -231,17 +197,7 @@ def _fields(message: Buffer, at: int = 0) -> Iterator[Tuple[int, Any]]:
         yield key >> 3, content
 
 
-def _varint(number: int) -> bytes:
-    number &= 0xFFFFFFFFFFFFFFFF  # negative numbers are two's complement
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _read_varint(message: Buffer, at: int) -> Tuple[int, int]:
+def _read_varint(message: memoryview, at: int) -> Tuple[int, int]:
     number = shift = 0
     while True:
         byte = message[at]

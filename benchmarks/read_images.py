@@ -1,6 +1,6 @@
 """Reads images as fast as it can, for as long as each line on stdin says: ``python read_images.py FRAMEWORK ARGUMENTS``.
 
-It runs in a backend's environment, like ``main.py``. FRAMEWORK is the pipeline's: torch or tensorflow. ARGUMENTS is JSON:
+It runs in a backend's environment. FRAMEWORK is the pipeline's: torch or tensorflow. ARGUMENTS is JSON:
 ``index`` (a file), ``decoders``, ``batch_size``, ``image_size``. Each line on stdin is a number of seconds to read for, and
 is answered by a line of JSON on stdout: ``images``, and the seconds ``wall_s`` and ``processor_s`` that they took; or
 ``error``.
@@ -13,13 +13,12 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import bootstrap  # noqa: F401
-
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from harness.worker import proc
 
 
@@ -27,7 +26,7 @@ def serve(
     batches: Iterator[Any],
     batch_size: int,
     ahead: int,
-    find_bad: Callable[[int], Optional[Exception]] = lambda count: None,
+    find_bad: Callable[[int], Exception | None] = lambda count: None,
 ) -> None:
     """Answer the lines on stdin. ``ahead`` batches may lie ready, made before the seconds began; they do not count.
 
@@ -46,7 +45,7 @@ def serve(
                 images += batch_size
             read += images
             wall_s = time.monotonic() - begin
-            answer: Dict[str, Any] = {"images": images, "wall_s": wall_s, "processor_s": processor_s() - worked}
+            answer: dict[str, Any] = {"images": images, "wall_s": wall_s, "processor_s": processor_s() - worked}
         except Exception as error:  # of whatever kind the framework's are
             error = find_bad(read + images + 2 * ahead * batch_size) or error
             answer = {"error": next(iter(str(error).splitlines()), type(error).__name__)}
