@@ -168,7 +168,7 @@ def results() -> None:
     """Export results, import those of other suites, or verify records."""
 
 
-@results.group("import")
+@results.group("import", short_help="Read measurements of other suites as tables")
 def import_() -> None:
     """Read measurements of other suites as tables, which all commands take that take results."""
 

@@ -127,7 +127,7 @@ def wait(runs: Sequence[Run], listener: Listener, study: str | None = None) -> l
         jobs = f"job {ids[0]} goes on" if len(ids) == 1 else jobs
         # Each run directory by its name: their folder may have other runs, whose jobs are not to be cancelled.
         where = study or " ".join(str(run.folder) for run in runs)
-        commands = [f"{'study ' if study else ''}{verb} {where}" for verb in ("status", "collect", "cancel")]
+        commands = [f"{'study' if study else 'jobs'} {verb} {where}" for verb in ("status", "collect", "cancel")]
         goes_on = f"{str(interruption) or 'interrupted'}; {jobs} and nothing is lost"
         raise Interrupted("\n    harness ".join([goes_on, *commands])) from None
 

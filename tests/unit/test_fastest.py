@@ -41,7 +41,7 @@ def race(rows: Sequence[dict[str, Any]]) -> Race:
 
 
 def said(rows: Sequence[dict[str, Any]]) -> str:
-    return words.text(races(listed(rows)), verdict(listed(rows)))
+    return words.text(races(listed(rows)), verdict(listed(rows)), in_detail=True)
 
 
 TWO = [
@@ -125,7 +125,7 @@ def test_contenders_within_five_percent_are_equal_and_need_no_more_repeats() -> 
     assert "What would decide it" not in text
     strict, loose = (races(listed(rows), margin=margin) for margin in (0.01, 0.1))
     assert not strict[0].sizes[0].equal and loose[0].sizes[0].equal
-    assert "are equally fast on 2 nodes, to within 10 %: " in words.text(loose, verdict(listed(rows)))
+    assert "are equally fast on 2 nodes, to within 10 %: " in words.text(loose, verdict(listed(rows)), in_detail=True)
 
 
 @pytest.mark.parametrize(("noise", "equal"), [(0.0325, True), (0.033, False)])

@@ -157,4 +157,4 @@ def test_the_answer_names_the_library_of_each_contender_where_there_are_several(
         for library, value in ((MPICH, 180.0), (INTEL, 200.0))
     ]
     results = with_libraries(listed(runs))
-    assert "over Intel(R) MPI Library is fastest" in fastest.text(races(results), verdict(results))
+    assert "over Intel(R) MPI Library is fastest" in fastest.text(races(results), verdict(results), in_detail=True)

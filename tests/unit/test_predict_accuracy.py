@@ -99,8 +99,11 @@ def test_no_other_start_and_no_profile_finds_a_better_optimum_on_p2_8xlarge(seen
 
 
 @pytest.mark.parametrize(("system", "software"), [*((one, "TensorFlow 1.1.0") for one in TF_2017), (DAINT, OVER_MPI)])
-def test_the_posterior_has_the_draws_that_it_states(system: str, software: str) -> None:
-    fit = fitted(system, software)
+def test_the_posterior_has_the_draws_that_it_states(
+    system: str, software: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipped, "arrays", dict)  # fits that ship have draws of one weight
+    fit = fitting.fit.__wrapped__(group(system, software))
     assert fit.effective >= 400
     for population in fit.populations:
         assert population.effective == pytest.approx(1 / (population.weights**2).sum())

@@ -256,7 +256,7 @@ def test_models_of_which_nobody_has_a_figure_are_predicted_from_that_of_one(
 
 
 CORI_SECTION = (ROOT / "docs/scaling-model.md").read_text(encoding="utf-8").partition("\n## Three causes on Cori")[2]
-CORI_COMMANDS = re.findall(r"^harness (predict --single .*)$", CORI_SECTION.partition("\n## ")[0], re.M)
+CORI_COMMANDS = re.findall(r"^harness model (predict --single .*)$", CORI_SECTION.partition("\n## ")[0], re.M)
 CORI_ROWS = re.findall(r"^\| [^|]+ \| (?:`(.*)`)? *\| (.*) \|$", CORI_SECTION.partition("\n## ")[0], re.M)
 
 

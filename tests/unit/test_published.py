@@ -200,7 +200,7 @@ def test_what_a_table_does_not_say_is_claimed_by_nobody(tmp_path: Path, harness:
     assert figures.panel_name("", "") == "a model that is not stated"
     shown = harness("table", "own.csv", "--style", "report2017").succeeded().stdout
     assert "Mine · deepspeed · relative to 1 worker" in shown and "real" not in shown and "synthetic" not in shown
-    wording("model", "fit").ended(harness("model", "fit", "own.csv"), 2)
+    wording("fit").ended(harness("model", "fit", "own.csv"), 2)
 
 
 def test_rows_that_differ_in_their_throughput_only_are_repeats(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_systems_that_both_sides_have_are_compared_separately() -> None:
 def test_different_systems_are_compared_and_said_first() -> None:
     found = compared([made.record(site="daint:gpu")], [made.record(site="alps:gh", day=1)])
     text = report.terminal(found, "old", "new")
-    assert text.index("different systems: daint:gpu → alps:gh") < text.index("what differs")
+    assert text.index("different systems: daint:gpu → alps:gh") < text.index("differences between OLD and NEW")
 
 
 def test_two_systems_are_matched_on_all_but_what_their_machines_decide(wording: Wording) -> None:

@@ -115,7 +115,7 @@ def test_what_leaves_nothing_says_how_many_there_are_when_and_what_they_are_call
 ) -> None:
     runs = [tagged("nightly", day=day) for day in range(3)]
     saved(made.save(tmp_path / "runs", runs), measured(sizes=(1024, 4096)))
-    for command in (["table"], ["history"], ["report"], ["results", "export", "--format", "csv"], ["check"]):
+    for command in (["table"], ["history"], ["report"], ["results", "export", "--format", "csv"], ["results", "check"]):
         wording("tag=weekly").refused(harness(*command, "runs @ tag=weekly"))
 
 

@@ -55,7 +55,7 @@ def only(rows: Rows, **how: Any) -> ComparedContender:
 
 
 def said(rows: Rows) -> str:
-    return fastest.text(races(listed(rows)), verdict(listed(rows)))
+    return fastest.text(races(listed(rows)), verdict(listed(rows)), in_detail=True)
 
 
 # --- known answers --------------------------------------------------------------------------------
