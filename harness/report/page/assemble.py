@@ -8,6 +8,7 @@ from dataclasses import replace
 from harness import __version__
 from harness.analysis import fastest, scaling
 from harness.analysis import verdict as verdicts
+from harness.core import emulation
 from harness.core.text import interval, percent, plural
 from harness.report.page import (
     curve_figures,
@@ -28,6 +29,7 @@ from harness.results.sources import kernels as kernels_of
 from harness.results.sources import trainings
 
 SHOWN_ANSWERS = 24
+NAMED = 3  # of a page's systems, models or backends above its answer; of more there is the number
 SECTIONS = tomllib.loads((TEMPLATES / "sections.toml").read_text(encoding="utf-8"))
 
 
@@ -39,22 +41,27 @@ def page(
     ``made`` is a time, ``left_out`` are the records that could not be read, and why. Reads the records whose step times are
     shown; raises InvalidInput for one that cannot be read.
     """
+    short = emulation.short({run.system for run in results})
+    results = [run if short[run.system] == run.system else replace(run, system=short[run.system]) for run in results]
     runs, of_kernels = trainings(results), kernels_of(results)
     kernels = list({run.id: run for run in reversed(of_kernels)}.values())[::-1]
     measured = [run for run in runs if run.measured]
     shown = measured or runs or kernels  # ours, or those of others
-    systems, backends = sorted({run.system for run in shown}), sorted({run.backend for run in shown})
-    where = ", ".join(systems) if len(systems) <= 3 else f"{len(systems)} systems"
-    subjects = ", ".join(sorted({run.model if runs else run.kernel for run in shown}))
-    lead = f"{subjects} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)})"
+    where, subjects, backends = (
+        ", ".join(values) if len(values) <= NAMED else plural(len(values), name)
+        for name in ("system", "model" if runs else "kernel", "backend")
+        for values in [sorted({getattr(run, name) for run in shown})]
+    )
+    lead = f"{subjects}{f' on {where}' if title else ''}: {backends}"  # a title of our own has it
     if runs:
         least, most = min(run.workers for run in shown), max(run.workers for run in shown)
         span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
-        lead += f" {'measured' if measured else 'published'} on {span}"
+        lead += f", {'measured' if measured else 'published'} on {span}"
     facts = {
         "Measured": lines.days(sorted(run.started for run in (measured if runs else kernels))),
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
+        "Systems": "; ".join(f"{name} is {long}" for long, name in sorted(short.items()) if name != long),
     }
     of_kinds = sections(runs) if runs else []
     if kernels:
