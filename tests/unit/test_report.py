@@ -439,7 +439,12 @@ def test_the_answer_stands_first_then_the_verdict_with_its_table_and_what_was_no
     made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
     first, verdict = made_page.sections[:2]
     (answer,) = first.answers
-    assert "is fastest on 2 nodes" in answer.sentences[0] and len(answer.numbers) == 3
+    assert "is fastest on 2 nodes" in answer.sentences[0]
+    assert [(number, sure) for number, _, sure in answer.numbers] == [
+        ("201 img/s", True),
+        ("1.41 × [1.40, 1.43]", True),
+        ("100.0 %", True),
+    ]
     assert answer.figures[0] == "efficiency-inception3-synthetic" and len(answer.figures) == 2
     assert set(answer.facets.backend) == {"parameter_server", "pytorch"}
     assert verdict.answer.startswith("Yes. On daint:gpu") and len(verdict.tables[0].rows) == 2

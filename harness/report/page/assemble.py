@@ -9,7 +9,7 @@ from harness import __version__
 from harness.analysis import fastest, scaling
 from harness.analysis import verdict as verdicts
 from harness.core import emulation
-from harness.core.text import interval, percent, plural
+from harness.core.text import percent, plural
 from harness.report.page import (
     curve_figures,
     kernel_figures,
@@ -150,20 +150,20 @@ def _answer(
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
 
-def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
-    """At most three numbers with their labels."""
+def _numbers(race: fastest.Race) -> list[tuple[str, str, bool]]:
+    """At most three numbers with their labels, and whether they can be relied on: no undecided ratio is a number."""
     ranking = (race.contested or race.sizes)[-1]
     best, *others = ranking.standings
-    at = texts.size(ranking)
-    numbers = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
+    at, sure = texts.size(ranking), ranking.decided or ranking.equal or not others
+    numbers = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}", sure)]
     if others:
-        times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
-        doubt = "" if ranking.decided else f", within {verdicts.MARGIN:.0%}" if ranking.equal else ", undecided"
-        numbers.append((times, f"the img/s of {texts.who(others[0])} on {at}{doubt}"))
+        times, of = report.ratio(others[0].ratio), f"the img/s of {texts.who(others[0])} on {at}"
+        doubt = f", within {verdicts.MARGIN:.0%}" if ranking.equal else ""
+        numbers.append((times, f"{of}{doubt}", True) if sure else ("undecided", f"{times} {of}", False))
     if race.scales:
         top = race.scales.best
         share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
-        numbers.append((percent(top.point.efficiency, None, 1), share))
+        numbers.append((percent(top.point.efficiency, None, 1), share, race.scales.decided or race.scales.equal))
     return numbers
 
 

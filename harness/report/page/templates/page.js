@@ -417,6 +417,8 @@
       const it = value(column, row);
       return it === null ? "" : formats[columns[column].kind](it);
     };
+    const sure = columns.findIndex(({ name }) => name === "differs"); // says of ratios whether they are decided
+    const isSure = (row) => sure < 0 || ["better", "worse"].includes(value(sure, row));
     const isResult = columns.map(({ kind }) => ["img_per_s", "share", "ratio"].includes(kind));
     let limit = ROWS;
     const sorting = () => Number(details.dataset.sort || 0); // the number of a column, from 1; negative: downwards
@@ -464,7 +466,8 @@
           const text = shownText(index, row);
           const wide = text.length > LONG && index > 0;
           const long = columns[index].name === "reason" ? "long reason" : "long";
-          const className = { text: wide ? long : "", date: "date" }[columns[index].kind] ?? "number";
+          const number = columns[index].kind === "ratio" && !isSure(row) ? "number unsure" : "number";
+          const className = { text: wide ? long : "", date: "date" }[columns[index].kind] ?? number;
           const cell = element("td", { className });
           if (wide) {
             cell.title = text;
