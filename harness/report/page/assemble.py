@@ -20,7 +20,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import TEMPLATES, Answer, Page, PageTable, Section
-from harness.report.page.figures import Facets, Figure, Series, relative
+from harness.report.page.figures import Facets, Figure, relative
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
@@ -168,20 +168,15 @@ def _numbers(race: fastest.Race) -> list[tuple[str, str, bool]]:
 
 
 def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> list[str]:
-    """The efficiency figure, and the parts of a step or the bytes on each server; else step times or throughput."""
-
-    def is_of_race(series: Series) -> bool:
-        names = ("system", "model", "data")
-        return all(set(getattr(series.facets, name, ())) & set(getattr(facets, name)) for name in names)
-
-    of_race = [figure for figure in figures if any(map(is_of_race, figure.series))]
-
-    def first(*kinds: str, axis: str = "") -> list[str]:
-        names = [figure.name for figure in of_race if figure.y.name.endswith(axis)]
-        return [name for kind in kinds for name in names if name.startswith(kind)][:1]
-
-    efficiency = first("efficiency", axis=relative(race.base)) or first("throughput")
-    return list(dict.fromkeys([*efficiency, *first("model-spent", "model-servers", "steps", "throughput")]))
+    """The efficiency figure, if it has the base that the answer has; and the parts of a step, or throughput."""
+    shared = ("system", "model", "data")
+    every = [(figure, series.facets) for figure in figures for series in figure.series if series.facets]
+    of_race = [each for each, its in every if all({*getattr(its, name)} & {*getattr(facets, name)} for name in shared)]
+    kinds = ("efficiency", "model-spent", "throughput")
+    efficiency, spent, throughput = ([each for each in of_race if each.name.startswith(kind)][:1] for kind in kinds)
+    bases = tuple(relative(race.base, unit) for unit in ("worker", "node"))
+    shown = efficiency if any(each.y.name.endswith(bases) for each in efficiency) else throughput
+    return list(dict.fromkeys(each.name for each in (*shown, *spent, *throughput)))[:2]
 
 
 def _slower(histories: Sequence[Figure]) -> Section:

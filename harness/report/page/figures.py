@@ -226,9 +226,9 @@ def throughput(value: float) -> str:
     return f"{value:,.2f}" if value < 100 else f"{value:,.1f}" if value < 10_000 else f"{value:,.0f}"
 
 
-def relative(base: int | None) -> str:
-    """The clause on the size that efficiencies are relative to, in workers; "" without one."""
-    return f", relative to {plural(base, 'worker')}" if base else ""
+def relative(base: int | None, unit: str = "worker") -> str:
+    """The clause on the size that efficiencies are relative to; "" without one."""
+    return f", relative to {plural(base, unit)}" if base else ""
 
 
 def interval(ends: tuple[float, float] | None, written: Callable[[float], str] = throughput) -> str:
