@@ -197,7 +197,7 @@ def test_an_interval_does_not_stretch_its_axis_but_points_out_of_it() -> None:
 
 
 def test_axes_of_counts_have_whole_numbers_and_logarithmic_ones_minor_ticks() -> None:
-    assert [label for _, label in figures.decade_ticks([1119, 1190])][5:8] == ["1,100", "1,150", "1,200"]
+    assert {"1,000", "1,200", "1,500"} <= {label for _, label in figures.decade_ticks([1119, 1190])}
     assert [label for _, label in figures.count_ticks([0, 1])] == ["0", "1"]
     assert [label for _, label in figures.count_ticks(range(1000))] == ["0", "200", "400", "600", "800"]
     axis = Axis("workers", "log", figures.measured_ticks([1, 2, 4]))

@@ -22,7 +22,8 @@ Kind = Literal["curve", "ideal", "accent", "line", "band", "column"]
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
 COLUMN = 0.85  # thickness of columns, which are 1 apart
-DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too many
+# Ticks of a decade on a logarithmic axis, by the decades that its values span at most.
+DECADES = {0.7: (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), 3.5: (1, 2, 5), math.inf: (1,)}
 
 DATA = {"synthetic": "synthetic data", "real": "image files"}
 
@@ -57,14 +58,13 @@ class Facets(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """``ticks`` are values with their labels; without them whoever draws chooses some. It ends at ``most`` or before."""
+    """``ticks`` are values with their labels; without them whoever draws chooses some."""
 
     name: str
     scale: Literal["linear", "log", "date"]
     ticks: tuple[tuple[float, str], ...] = ()
     percent: bool = False
     from_zero: bool = False
-    most: float = math.inf
 
     @property
     def title(self) -> str:
@@ -150,7 +150,8 @@ class Figure:
 def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
     """The part of a y axis that matters: all points, and a quarter of their height more for what intervals need of it.
 
-    An interval of few repeats may be a hundred times as long as a curve is high. The page's script does the same.
+    An interval of few repeats may be a hundred times as long as a curve is high. So that 0.3 % looks small, an axis spans a
+    fifth of its values, ten percentage points, or a factor of two if it is logarithmic. The page's script does the same.
     """
     log = axis.scale == "log"
     # Only a curve's bars are intervals; what else has a low and a high end is shown whole.
@@ -159,13 +160,14 @@ def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
     with np.errstate(divide="ignore", invalid="ignore"):
         heights = np.log10(heights) if log else heights
     heights[~np.isfinite(heights)] = np.nan
-    heights = np.minimum(heights, axis.most)
     if np.isnan(heights[0]).all():
         return 0.0, 1.0
     bottom, top = np.nanmin(heights[0]), np.nanmax(heights[0])
-    room = 0.25 * max(top - bottom, math.log10(2) if log else 0.2 * max(abs(top), abs(bottom)))
-    low = min(bottom, max(np.nanmin(heights), bottom - room))
-    high = max(top, min(np.nanmax(heights), top + room))
+    least = math.log10(2) if log else max(0.2 * max(abs(top), abs(bottom)), 0.1 * axis.percent)
+    room = 0.25 * max(top - bottom, least)
+    spare = max(0.0, least - (top - min(bottom, 0.0 if axis.from_zero else bottom))) / 2
+    low = min(bottom - spare, max(np.nanmin(heights), bottom - room))
+    high = max(top + spare, min(np.nanmax(heights), top + room))
     if axis.from_zero:
         low = min(low, 0.0)
     margin = 0.04 * (high - low) or 0.1
@@ -192,23 +194,13 @@ def measured_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
 
 
 def decade_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
-    """Ticks of a logarithmic axis that holds ``values``, at 1, 2 and 5 of each decade, or at 1 where decades are many.
-
-    Values that are closer together have about four ticks on their stretch.
-    """
+    """Ticks of a logarithmic axis that holds ``values``: more of each decade, the fewer decades they span."""
     logs = [math.log10(value) for value in values if value > 0 and math.isfinite(value)]
     if not logs:
         return ()
-    steps = (1, 2, 5) if max(logs) - min(logs) <= DECADES_WITH_STEPS else (1,)
+    steps = next(steps for decades, steps in DECADES.items() if max(logs) - min(logs) <= decades)
     exponents = range(math.floor(min(logs)) - 1, math.ceil(max(logs)) + 1)
     ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
-    if sum(min(logs) <= math.log10(tick) <= max(logs) for tick in ticks) < 2:
-        # On so short a stretch an axis is nearly linear.
-        low, high = 10 ** min(logs), 10 ** max(logs)
-        span = max(high - low, 0.2 * high)
-        tenth = 10.0 ** (math.floor(math.log10(span)) - 1)
-        step = next(each * tenth for each in (2, 5, 10, 20) if span <= 5 * each * tenth)
-        ticks = [number * step for number in range(max(1, int((low - span) / step)), int((high + span) / step) + 1)]
     return tuple((tick, f"{tick:,g}" if tick < 1e6 else f"{tick / 1e6:g} M") for tick in ticks)
 
 

@@ -84,7 +84,7 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
     subject = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
     some = f" The slowest {len(shown):,} of {len(ranks):,} ranks."
     run = Path(source).parent.name
-    x, y = Axis("rank", "linear", count_ticks(shown["rank"])), Axis("step time (ms)", "linear")
+    x, y = Axis("rank", "linear", count_ticks(shown["rank"])), Axis("step time (ms)", "linear", from_zero=True)
     note = f"All repeats of {run}.{some if len(shown) < len(ranks) else ''}"
     return Figure(slug("steps", subject, run[-8:]), f"Step times, {subject}", subject, x, y, series, note)
 

@@ -200,25 +200,28 @@
   function bounded(visible, traces, axis) {
     const seen = traces.filter((trace) => trace.visible !== "legendonly");
     const curves = seen.filter((trace) => visible[traces.indexOf(trace)].kind === "curve");
-    if (!curves.length || axis.range) return [];
+    const others = seen.filter((trace) => !curves.includes(trace));
+    if (!seen.length || seen.some(({ type }) => type === "bar")) return [];
     const log = axis.type === "log";
     const percent = axis.tickformat === "~%";
-    const most = axis.most ?? Infinity;
-    delete axis.most;
-    const on = (values) => values.filter((one) => one !== null && (one > 0 || !log)).map((one) => Math.min(most, log ? Math.log10(one) : one));
+    const on = (values) => values.filter((one) => one !== null && (one > 0 || !log)).map((one) => (log ? Math.log10(one) : one));
     const ends = (trace, sign) => trace.y.map((y, index) => {
       const length = (sign > 0 ? trace.error_y?.array : trace.error_y?.arrayminus)?.[index];
       return y === null ? null : y + sign * (length ?? 0);
     });
-    const ys = on(seen.flatMap(({ y }) => y));
-    const all = [...ys, ...on(curves.flatMap((trace) => [...ends(trace, 1), ...ends(trace, -1)]))];
+    const both = (drawn) => drawn.flatMap((trace) => [...ends(trace, 1), ...ends(trace, -1)]);
+    const ys = on([...curves.flatMap(({ y }) => y), ...both(others)]);
+    const all = [...ys, ...on(both(curves))];
     let [bottom, top] = [Math.min(...ys), Math.max(...ys)];
-    const room = 0.25 * Math.max(top - bottom, log ? Math.log10(2) : 0.2 * Math.max(Math.abs(top), Math.abs(bottom)));
-    bottom = Math.min(bottom, Math.max(Math.min(...all), bottom - room));
-    top = Math.max(top, Math.min(Math.max(...all), top + room));
-    if (axis.rangemode === "tozero") bottom = Math.min(bottom, 0);
+    const fromZero = axis.rangemode === "tozero";
+    const least = log ? Math.log10(2) : Math.max(0.2 * Math.max(Math.abs(top), Math.abs(bottom)), percent ? 0.1 : 0);
+    const room = 0.25 * Math.max(top - bottom, least);
+    const spare = Math.max(0, least - (top - (fromZero ? Math.min(bottom, 0) : bottom))) / 2;
+    [bottom, top] = [Math.min(bottom - spare, Math.max(Math.min(...all), bottom - room)),
+      Math.max(top + spare, Math.min(Math.max(...all), top + room))];
+    if (fromZero) bottom = Math.min(bottom, 0);
     const margin = 0.04 * (top - bottom) || 0.1;
-    axis.range = [axis.rangemode === "tozero" && bottom === 0 ? 0 : bottom - margin, top + margin];
+    axis.range = [fromZero && bottom === 0 ? 0 : bottom - margin, top + margin];
     const [low, high] = axis.range.map((end) => (log ? 10 ** end : end));
     return curves.flatMap((trace) => [[1, high, "triangle-up"], [-1, low, "triangle-down"]].map(([sign, edge, symbol]) => {
       const beyond = ends(trace, sign).map((end, index) => [end, index]).filter(([end]) => end !== null && sign * end > sign * edge);
