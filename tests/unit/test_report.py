@@ -111,6 +111,29 @@ def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: 
     assert len(set(colours.values())) == len(colours)
 
 
+def test_systems_with_one_backend_have_a_hue_each_and_the_same_in_all_figures(tmp_path: Path) -> None:
+    sites = ("a:gpu", "b:gpu", "c:gpu")
+    several = [made.record("pytorch", n, (90.0 * n, 91.0 * n), site=site) for site in sites for n in (1, 2)]
+    other = made.record("horovod", 1, site="b:gpu")
+    sections = assemble.sections(loaded(tmp_path, *several, other))
+    hues = {}
+    for name in ("throughput", "efficiency"):
+        (figure,) = section(sections, name).figures
+        curves = [series for series in figure.series if series.kind == "curve"]
+        hues[name] = {(each.name, each.group): each.style.colour for each in curves}
+        assert len(set(hues[name].values())) == len(curves), hues
+    assert len(hues["throughput"]) == 4 and hues["efficiency"].items() <= hues["throughput"].items()
+    usual = lines.look("pytorch", "torch", "gloo").colour
+    assert hues["throughput"]["pytorch", "a:gpu"] == usual
+
+
+def test_more_systems_than_colours_share_that_of_their_backend() -> None:
+    point = [Spot(1, 1.0)]
+    many = [Series("pytorch", "curve", point, Style("c8"), ANYTHING, f"system {number}") for number in range(12)]
+    colours = [each.style.colour for each in figures.by_system([*many, Series("h", "curve", point, Style("c1"))])]
+    assert colours[0] == "c8" and colours[-1] == "c1" and colours[9:12] == ["c8"] * 3 and len(set(colours)) == 10
+
+
 def test_a_backend_has_its_colour_and_marker_on_every_page(tmp_path: Path) -> None:
     alone = {"pytorch": made.record("pytorch"), "parameter_server": made.record("parameter_server")}
     together = {line.name: line for line in lines.of(loaded(tmp_path / "all", *alone.values(), made.record("horovod")))}
@@ -194,6 +217,29 @@ def test_an_interval_does_not_stretch_its_axis_but_points_out_of_it() -> None:
     static.draw(Figure("f", "f", "", Axis("workers", "log", ((1.0, "1"), (4.0, "4"))), axis, series), axes)
     assert [line.get_marker() for line in axes.lines if line.get_marker() in ("^", "v")] == ["^"]
     pyplot.close(figure)
+
+
+@pytest.mark.parametrize("axis", [Axis("ms", "linear"), Axis("img/s", "log"), Axis("ms", "linear", from_zero=True)])
+def test_three_tenths_of_a_percent_are_no_arch(axis: Axis) -> None:
+    spots = [Spot(number, value) for number, value in enumerate((475.5, 477.0, 475.5))]
+    for kind in ("curve", "accent"):
+        low, high = figures.window([Series("a", kind, spots, Style("c0"))], axis)  # type: ignore[arg-type]
+        assert high - low > 0.2 * 477 and low < 475.5 and high > 477
+    overhead = Axis("overhead", "linear", percent=True, from_zero=True)
+    low, high = figures.window([Series("a", "curve", [Spot(1, 0.001), Spot(2, -0.002)], Style("c0"))], overhead)
+    assert high - low > 0.1 and low < -0.002
+
+
+def test_intervals_at_one_size_stand_side_by_side_where_they_do_not_reach_the_next() -> None:
+    spots = [Spot(n, 0.9, 0.8, 1.0) for n in (1, 2, 4)]
+    curves = [Series(name, "curve", spots, Style("c0")) for name in "abcdefgh"]
+    plain = Series("published", "curve", [Spot(1, 0.9)], Style("c1"))
+    *moved, still = figures.side_by_side([*curves, plain], log=True)
+    at = np.array([each.column("x") for each in moved])
+    assert still is plain and np.prod(at, axis=0) == pytest.approx([1, 2**8, 4**8])
+    assert (np.diff(at, axis=0) > 0).all() and at[-1, 0] / at[0, 0] < 2**0.25
+    alone = figures.side_by_side([replace(each, spots=spots[:1]) for each in curves[:2]], log=True)
+    assert alone[0].spots[0].x < 1 < alone[1].spots[0].x  # type: ignore[operator]
 
 
 def test_axes_of_counts_have_whole_numbers_and_logarithmic_ones_minor_ticks() -> None:

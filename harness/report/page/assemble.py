@@ -20,7 +20,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import TEMPLATES, Answer, Page, PageTable, Section
-from harness.report.page.figures import Facets, Figure, relative
+from harness.report.page.figures import Facets, Figure, by_system, relative
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
@@ -113,7 +113,8 @@ def _section(
     """A section with its title and words in ``sections.toml``; figures and tables that show nothing are left out."""
     about = SECTIONS[name]
     first = about.get("words", "").format(runs=run_figures.HISTORY_RUNS, histories=run_figures.SHOWN_HISTORIES)
-    drawn = [replace(figure, note=figure.note or about.get("note", "")) for figure in figures if figure.series]
+    note = about.get("note", "")
+    drawn = [replace(each, note=each.note or note, series=by_system(each.series)) for each in figures if each.series]
     filled = [table for table in tables if table.rows]
     return Section(name, about["title"], [first, *words], drawn, filled)
 

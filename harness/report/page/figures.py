@@ -6,8 +6,9 @@ Pure data. Colours have names, because light and dark pages need different ones.
 import math
 import re
 import tomllib
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -173,6 +174,36 @@ def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
     margin = 0.04 * (high - low) or 0.1
     low, high = (low if axis.from_zero and low == 0 else low - margin), high + margin
     return (10.0**low, 10.0**high) if log else (float(low), float(high))
+
+
+def by_system(series: Sequence[Series]) -> list[Series]:
+    """``series`` with a colour for each system of a backend: the first one has the backend's, others one that is free.
+
+    That is the same one in all figures where it is free.
+    """
+    curves = dict.fromkeys((each.style.colour, each.group) for each in series if each.kind == "curve")
+    free = {f"c{number}" for number in range(COLOURS)} - {colour for colour, _ in curves}
+    hues: dict[tuple[str, str], str] = {}
+    for key in curves:
+        again = free and key[0] in {colour for colour, _ in hues}
+        hues[key] = min(free, key=lambda hue: zlib.crc32(repr((key, hue)).encode())) if again else key[0]
+        free -= {hues[key]}
+    colours = (hues.get((each.style.colour, each.group), each.style.colour) for each in series)
+    return [replace(each, style=replace(each.style, colour=hue)) for each, hue in zip(series, colours, strict=True)]
+
+
+def side_by_side(series: Sequence[Series], log: bool) -> list[Series]:
+    """``series`` with intervals at one size beside each other, within a quarter of the way to the next, as on the page."""
+    curves = [each for each in series if each.kind == "curve" and not np.isnan(each.heights()[1]).all()]
+    places = np.unique([math.log(x) if log else x for each in curves for x in each.column("x")])
+    step = min(np.ptp(places) / 150, np.diff(places).min() / 4 / len(curves)) if len(places) > 1 else 0.02
+    moved = {}
+    for number, curve in enumerate(curves):
+        by = step * (number - (len(curves) - 1) / 2)
+        new = (x * math.exp(by) if log else x + by for x in curve.column("x"))
+        spots = [spot._replace(x=x) for spot, x in zip(curve.spots, new, strict=True)]
+        moved[id(curve)] = replace(curve, spots=spots)
+    return [moved.get(id(each), each) for each in series]
 
 
 def count_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:

@@ -191,8 +191,22 @@
     layout.xaxis = { ...axis, ...layout.xaxis };
     layout.yaxis = { ...axis, ...layout.yaxis };
     if (scaled) rescale(layout, traces);
-    if (small) layout.yaxis.title = { ...layout.yaxis.title, text: layout.yaxis.title.text.replace(", ", ",<br>"), font: { size: 12 } };
+    sideBySide(traces, layout.xaxis.type === "log");
+    if (small || printing) layout.yaxis.title = { ...layout.yaxis.title, text: layout.yaxis.title.text.replace(", ", ",<br>"), font: { size: 12 } };
     return { traces: [...traces, ...bounded(visible, traces, layout.yaxis)], layout };
+  }
+
+  // Intervals of several curves at one size stand beside each other, at most a quarter of the way to the next size in all,
+  // as ``side_by_side`` in figures.py has it.
+  function sideBySide(traces, log) {
+    const curves = traces.filter((trace) => trace.error_y && trace.line && trace.visible !== "legendonly");
+    const places = [...new Set(curves.flatMap(({ x }) => x))].map((x) => (log ? Math.log(x) : x)).sort((one, other) => one - other);
+    const closest = Math.min(...places.slice(1).map((place, index) => place - places[index]));
+    const step = places.length > 1 ? Math.min((places.at(-1) - places[0]) / 150, closest / 4 / curves.length) : 0.02;
+    curves.forEach((trace, index) => {
+      const offset = step * (index - (curves.length - 1) / 2);
+      trace.x = trace.x.map((x) => (log ? x * Math.exp(offset) : x + offset));
+    });
   }
 
   // The y axis shows all points, and a quarter of their height more for what intervals need of it, as ``window`` in
