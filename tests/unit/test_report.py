@@ -516,6 +516,45 @@ def test_the_answer_stands_first_then_the_verdict_with_its_table_and_what_was_no
     assert f'<p class="answer">{verdict.answer[:40]}' in text and 'data-table="verdict"' in text
 
 
+def test_an_undecided_ratio_is_no_headline_number(tmp_path: Path) -> None:
+    runs = [
+        made.record(name, n, [n * value for value in values], apart=True)
+        for name, values in (("pytorch", (100.0, 130.0, 70.0)), ("parameter_server", (95.0, 125.0, 65.0)))
+        for n in (1, 2)
+    ]
+    made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
+    (answer,) = made_page.sections[0].answers
+    rate, ratio, share = answer.numbers
+    assert ratio[0] == "undecided" and ratio[1].startswith("1.06 × [0.48, 2.30] the img/s of")
+    assert not any((rate[2], ratio[2], share[2]))
+    assert document.render(made_page).count('<div class="unsure">') == 3
+
+
+def test_systems_have_short_names_and_the_long_one_once(tmp_path: Path) -> None:
+    times = {"late_sum_s": 0.01, "late_p99_s": 0.001, "stalled_s": 1.0, "computed_s": 1.0}
+    kept = Kept(busy=[0.2], sent=1000, resent=0, link_bytes_per_s=6e8, **times)
+    run = made.record("pytorch", device="emulated:p100", dilation=4.0, kept=[kept])
+    text = document.render(assemble.page(loaded(tmp_path, run), ["x"], "now"))
+    assert "<h1>Training throughput on emulated P100 at 2.4 GB/s</h1>" in text
+    assert text.count("daint:gpu, emulated NVIDIA Tesla P100 with links of 2.4 GB/s") == 1
+
+
+def test_a_page_of_many_systems_counts_them_above_its_answer(tmp_path: Path) -> None:
+    runs = loaded(tmp_path, *(made.record("pytorch", nodes, site=f"site{nodes}:gpu") for nodes in (1, 2, 4, 8)))
+    plain, titled = (assemble.page(runs, ["x"], "now", title) for title in (None, "Ours"))
+    assert plain.title == "Training throughput on 4 systems"
+    assert plain.lead == "inception3: pytorch, measured on 1 to 8 workers."
+    assert titled.lead == "inception3 on 4 systems: pytorch, measured on 1 to 8 workers."
+
+
+def test_the_answer_stands_above_the_filters_and_links_skip_both(tmp_path: Path) -> None:
+    runs = loaded(tmp_path, *(made.record("pytorch", nodes) for nodes in (1, 2)))
+    text = document.render(assemble.page(runs, ["x"], "now"))
+    marks = ('href="#answer">Skip to the answer', 'class="answer"', 'href="#verdict">Skip the filters', 'id="filters"')
+    places = [text.index(mark) for mark in (*marks, 'id="throughput"')]
+    assert places == sorted(places)
+
+
 def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:
     rates = [100.0] * 30 + [90.0] * 30
     runs = loaded(tmp_path, *(made.record(img_per_s=(v, v + 9, v - 9), day=day) for day, v in enumerate(rates)))

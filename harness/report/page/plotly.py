@@ -74,7 +74,7 @@ def trace(series: Series) -> dict[str, object]:
     match series.kind:
         case "ideal":
             line = {"color": "@grey", "width": 1, "dash": "dash"}
-            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
+            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000}
         case "accent":
             return made | {"mode": "markers", "marker": marker} | intervals
         case "line":
