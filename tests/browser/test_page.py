@@ -440,6 +440,8 @@ def test_print_shows_every_figure_in_light_colours_without_controls(show: Open, 
     shown.page.pdf(path=tmp_path / "report.pdf")
     pdf = (tmp_path / "report.pdf").read_bytes()
     assert pdf.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", pdf)) > 5
+    # A turn of the paper would leave a page half empty.
+    assert len(set(re.findall(rb"/MediaBox\s*(\[[^]]*\])", pdf))) == 1
 
 
 def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:
