@@ -7,8 +7,10 @@ carry many ranks, and links are slower by as much. ``docs/emulation.md`` has met
 A device is a file, ``devices/NAME.toml`` or the user's own, with the measured time of one step for each network.
 """
 
+import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -160,3 +162,14 @@ def system(spec: RunSpec, device: str, link_bytes_per_s: float | None) -> str:
     if link_bytes_per_s:
         having.append(f"links of {link_bytes_per_s * spec.dilation / spec.bytes_scale / 1e9:.3g} GB/s")
     return " with ".join(filter(None, [f"emulated {device}", " and ".join(having)]))
+
+
+def short(systems: Iterable[str]) -> dict[str, str]:
+    """For each name of a ``system`` on a host ``emulated P100 with 0.1 of the bytes at 2.43 GB/s``.
+
+    Other names, and those that would become one, stay as they are.
+    """
+    device = {name: re.sub(r".*, emulated (NVIDIA )?(Tesla )?", "emulated ", name) for name in systems}
+    names = {name: re.sub(r" (with|and) links of ", " at ", of_device) for name, of_device in device.items()}
+    counts = Counter(names.values())
+    return {name: new if counts[new] == 1 else name for name, new in names.items()}

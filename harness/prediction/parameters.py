@@ -238,7 +238,7 @@ def networks() -> tuple[Network, ...]:
 
 def nominal_rate(system: str, link_gb_s: float | None = None) -> float | None:
     """The nominal rate of a link of ``system``, without headers (bytes/s); None if it is unknown."""
-    emulated = re.search(r"links of ([\d.]+) GB/s", system)
+    emulated = re.search(r"(?:links of|at) ([\d.]+) GB/s", system)
     nominal_gb_s = float(emulated[1]) if emulated else network(system, link_gb_s).line_rate_gb_s
     return nominal_gb_s and nominal_gb_s * 1e9 * PAYLOAD
 

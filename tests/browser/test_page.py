@@ -148,6 +148,59 @@ def test_the_first_screen_has_the_answer_three_numbers_and_two_plots(shown: Open
     assert max(bottoms) <= 900
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (800, 900), (1400, 900), (1920, 1080)])
+def test_the_answer_stands_above_everything_at_any_width(shown: Opened, width: int, height: int) -> None:
+    shown.page.set_viewport_size({"width": width, "height": height})
+    boxes = [shown.page.locator(what).first.bounding_box() for what in ("#answer .answer", ".numbers", "#filters")]
+    answer, numbers, filters = [box for box in boxes if box]
+    assert answer["y"] < 300 and numbers["y"] + numbers["height"] <= height
+    assert filters["y"] > numbers["y"] if width < 960 else filters["x"] < answer["x"]
+    shown.until(f"document.documentElement.scrollWidth === {width}")
+
+
+def test_keys_reach_the_answer_the_sections_and_the_legends(shown: Opened) -> None:
+    at = "document.activeElement.id || document.activeElement.textContent.trim()"
+    for link, section in (("Skip to the answer", "answer"), ("Skip the filters", "verdict")):
+        skip = shown.page.locator(".skip", has_text=link)
+        skip.focus()
+        box = skip.bounding_box()
+        assert box and box["x"] >= 0
+        skip.press("Enter")
+        assert shown.evaluate(at) == section
+    entry = shown.page.locator(f"{THROUGHPUT} .key .entry", has_text="distributed_replicated").first
+    for pressed in ("false", "true"):
+        entry.focus()
+        shown.page.keyboard.press("Enter")
+        assert entry.get_attribute("aria-pressed") == pressed and shown.evaluate(at) == "distributed_replicated"
+    entry.dblclick()
+    assert traces_shown(shown) == ["distributed_replicated"]
+    entry.dblclick()
+    assert len(traces_shown(shown)) > 8
+
+
+def traces_shown(shown: Opened) -> list[str]:
+    """Names of the curves that the legend hides not."""
+    curves = f"document.querySelector('{THROUGHPUT} .plot').data.filter((one) => one.mode === 'lines+markers')"
+    names: list[str] = shown.evaluate(f"{curves}.filter((one) => one.visible !== 'legendonly').map((one) => one.name)")
+    return names
+
+
+def test_every_control_has_a_name(shown: Opened) -> None:
+    nameless = """[...document.querySelectorAll("button, select, input, a, summary, [tabindex='0']")].filter((one) =>
+      one.checkVisibility() && !(one.ariaLabel || one.textContent.trim() || one.labels?.length)).length"""
+    assert shown.evaluate(nameless) == 0
+
+
+def test_intervals_stand_side_by_side_and_small_changes_look_small(shown: Opened) -> None:
+    plot = "document.querySelector('{} .plot')"
+    curves = f"{plot.format(THROUGHPUT)}.data.filter((one) => one.error_y)"
+    first = shown.evaluate(f"{curves}.map((one) => one.x[0]).filter((x) => x < 2)")
+    assert len(set(first)) == len(first) > 8 and 0.8 < min(first) < 1 < max(first) < 1.2
+    low, high = shown.evaluate(f"{plot.format('#history figure:not([hidden])')}._fullLayout.yaxis.range")
+    assert high - low > 0.2 * 1190
+    assert shown.evaluate(f"{plot.format('#steps figure:not([hidden])')}._fullLayout.yaxis.range[0]") == 0
+
+
 def test_the_answer_and_the_figures_follow_the_filters(shown: Opened) -> None:
     answer = shown.page.locator("#answer .answers:not([hidden])")
     assert "inception3" in answer.locator(".answer").inner_text()
@@ -155,7 +208,7 @@ def test_the_answer_and_the_figures_follow_the_filters(shown: Opened) -> None:
     assert answer.locator(".partly").is_visible()
     uncheck(shown, "model", "inception3")
     assert "resnet50" in answer.locator(".answer").inner_text()
-    title = shown.page.locator("#throughput figure:not([hidden]) strong").inner_text()
+    title = shown.page.locator("#throughput figure:not([hidden]) figcaption strong").inner_text()
     assert title.endswith("resnet50, synthetic data") and shown.page.locator("#history .empty").is_visible()
 
 
@@ -187,8 +240,7 @@ def test_what_is_filtered_and_hidden_and_how_a_table_is_sorted_is_in_the_address
 ) -> None:
     uncheck(shown, "system", "alps:gpu")
     uncheck(shown, "origin", "published")
-    entry = shown.page.locator(f"{THROUGHPUT} .legend .traces", has_text="distributed_replicated")
-    entry.locator(".legendtoggle").click()
+    shown.page.locator(f"{THROUGHPUT} .key .entry", has_text="distributed_replicated").click()
     drawn = f"document.querySelector('{THROUGHPUT} .plot').data"
     hidden = f"{drawn}.filter((one) => one.visible === 'legendonly').map((one) => one.name)"
     shown.until(f"{hidden}.length")
@@ -203,7 +255,7 @@ def test_what_is_filtered_and_hidden_and_how_a_table_is_sorted_is_in_the_address
     assert heading.get_attribute("aria-sort") == "descending"
     shown.page.locator("nav a", has_text="History").click()  # which leads there, and leaves the address as it is
     address = shown.evaluate("location.hash")
-    other = show(report, address, viewport={"width": 600, "height": 900})  # where the legend is the page's own
+    other = show(report, address, viewport={"width": 600, "height": 900})
     for page in (shown, other):
         assert page.evaluate(hidden) == ["distributed_replicated"]
         assert ordered(page) == sorted(ordered(page), reverse=True)
@@ -229,7 +281,8 @@ def test_what_got_slower_this_year_is_two_clicks_away(shown: Opened) -> None:
 
 
 def pointed_at(shown: Opened) -> tuple[Any, list[float]]:
-    """Point at the eighth point of a curve: what the page tells of it then, and where it is."""
+    """Point at the eighth point of a curve that stands alone: what the page tells of it then, and where it is."""
+    shown.go("#backend=distributed_replicated&system=daint:gpu")
     told = shown.page.locator(f"{THROUGHPUT} .hoverlayer .hovertext")
     plot = shown.page.locator(f"{THROUGHPUT} .plot")
     plot.scroll_into_view_if_needed()
@@ -387,6 +440,8 @@ def test_print_shows_every_figure_in_light_colours_without_controls(show: Open, 
     shown.page.pdf(path=tmp_path / "report.pdf")
     pdf = (tmp_path / "report.pdf").read_bytes()
     assert pdf.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", pdf)) > 5
+    # A turn of the paper would leave a page half empty.
+    assert len(set(re.findall(rb"/MediaBox\s*(\[[^]]*\])", pdf))) == 1
 
 
 def test_texts_of_records_stay_texts(show: Open, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from harness import models
 from harness.core.backend import backend
-from harness.core.emulation import Kept, emulation, kept_up, known, profile, remedy, system
+from harness.core.emulation import Kept, emulation, kept_up, known, profile, remedy, short, system
 from harness.core.plan import Allocation, Node, complete, launch_plan, with_options
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
+from harness.prediction.parameters import nominal_rate
 from harness.worker.emulation import Stream, link_limit, units
 from harness.worker.job import Job
 from tests.wording import Case, cases
@@ -111,6 +112,22 @@ def test_a_link_is_as_fast_as_what_it_carries_in_a_second_of_the_device() -> Non
     spec = RunSpec.validated(backend="pytorch", device="emulated:p100", dilation=20, bytes_scale=0.1)
     assert system(spec, "P100", 12.15e6) == "emulated P100 with 0.1 of the bytes and links of 2.43 GB/s"
     assert system(spec.model_copy(update={"bytes_scale": 1.0}), "P100", None) == "emulated P100"
+
+
+def test_short_names_of_systems_leave_out_the_host_unless_it_tells_them_apart() -> None:
+    long = [
+        "virtual:normal, emulated NVIDIA Tesla P100 with 0.25 of the bytes and links of 2.25 GB/s",
+        "virtual:normal, emulated NVIDIA Tesla P100 with links of 9.5 GB/s",
+        "vm, emulated NVIDIA Tesla K80, links without a limit",
+    ]
+    assert list(short(long).values()) == [
+        "emulated P100 with 0.25 of the bytes at 2.25 GB/s",
+        "emulated P100 at 9.5 GB/s",
+        "emulated K80, links without a limit",
+    ]
+    same = ["one:normal, emulated NVIDIA Tesla P100", "two:normal, emulated NVIDIA Tesla P100", "daint:gpu"]
+    assert short(same) == {name: name for name in same}
+    assert all(nominal_rate(new) == nominal_rate(name) for name, new in short(long).items())
 
 
 def test_the_limit_of_a_link_is_not_that_of_a_peers_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

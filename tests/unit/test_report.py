@@ -111,6 +111,29 @@ def test_a_comparison_of_everything_has_no_two_curves_that_look_alike(tmp_path: 
     assert len(set(colours.values())) == len(colours)
 
 
+def test_systems_with_one_backend_have_a_hue_each_and_the_same_in_all_figures(tmp_path: Path) -> None:
+    sites = ("a:gpu", "b:gpu", "c:gpu")
+    several = [made.record("pytorch", n, (90.0 * n, 91.0 * n), site=site) for site in sites for n in (1, 2)]
+    other = made.record("horovod", 1, site="b:gpu")
+    sections = assemble.sections(loaded(tmp_path, *several, other))
+    hues = {}
+    for name in ("throughput", "efficiency"):
+        (figure,) = section(sections, name).figures
+        curves = [series for series in figure.series if series.kind == "curve"]
+        hues[name] = {(each.name, each.group): each.style.colour for each in curves}
+        assert len(set(hues[name].values())) == len(curves), hues
+    assert len(hues["throughput"]) == 4 and hues["efficiency"].items() <= hues["throughput"].items()
+    usual = lines.look("pytorch", "torch", "gloo").colour
+    assert hues["throughput"]["pytorch", "a:gpu"] == usual
+
+
+def test_more_systems_than_colours_share_that_of_their_backend() -> None:
+    point = [Spot(1, 1.0)]
+    many = [Series("pytorch", "curve", point, Style("c8"), ANYTHING, f"system {number}") for number in range(12)]
+    colours = [each.style.colour for each in figures.by_system([*many, Series("h", "curve", point, Style("c1"))])]
+    assert colours[0] == "c8" and colours[-1] == "c1" and colours[9:12] == ["c8"] * 3 and len(set(colours)) == 10
+
+
 def test_a_backend_has_its_colour_and_marker_on_every_page(tmp_path: Path) -> None:
     alone = {"pytorch": made.record("pytorch"), "parameter_server": made.record("parameter_server")}
     together = {line.name: line for line in lines.of(loaded(tmp_path / "all", *alone.values(), made.record("horovod")))}
@@ -133,17 +156,18 @@ def test_a_sweep_has_one_line_for_each_placement(tmp_path: Path) -> None:
     assert len({(series.style.dash, series.style.marker) for series in figure.series}) == 2
 
 
-def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_and_the_tables_have(
+def test_efficiencies_on_one_axis_have_one_base_first_one_node_then_the_one_that_the_answer_and_the_tables_have(
     tmp_path: Path,
 ) -> None:
     small = [made.record("parameter_server", n, (100.0 * n**0.9,)) for n in (1, 2, 8, 16)]
     large = [made.record("horovod", n, (100.0 * n**0.95,)) for n in (8, 16)]
     runs = loaded(tmp_path, *small, *large)
     found = assemble.sections(runs)
-    figure, other = section(found, "efficiency").figures
+    first, second = section(found, "efficiency").figures
     (answer,) = section(found, "answer").answers
     assert any(sentence.startswith("From 8 to 16 nodes") for sentence in answer.sentences)
-    assert answer.figures[0] == figure.name
+    # Efficiencies on another base than 1 node would puzzle those who know them.
+    assert answer.figures[0] == "throughput-inception3-synthetic"
     (points,) = section(found, "points").tables
     shown = [dict(zip(points.columns, cells, strict=True)) for _, cells in points.rows]
     assert {row["relative to"] for row in shown} == {"8 workers"}
@@ -151,13 +175,20 @@ def test_efficiencies_on_one_axis_have_one_base_first_the_one_that_the_answer_an
     terminal = of_runs.table_of_runs(runs).columns
     efficiency = next(column.values for column in terminal if column.heading == "scaling efficiency")
     assert sorted(efficiency or ()) == pytest.approx(sorted(row["efficiency"] for row in shown))
-    assert other.y.name == "scaling efficiency, relative to 1 worker"
-    assert other.note == "Not measured on 1 worker, so not shown: horovod on daint:gpu."
-    assert [series.name for series in other.series] == ["parameter_server", "ideal"]
-    assert figure.y.name == "scaling efficiency, relative to 8 workers"
-    shares = {series.name: dict(zip(series.column("x"), series.column("y"), strict=True)) for series in figure.series}
+    assert first.y.name == "scaling efficiency, relative to 1 node"
+    assert first.note == "Not measured on 1 node, so not shown: horovod on daint:gpu."
+    assert [series.name for series in first.series] == ["parameter_server", "ideal"]
+    assert first.series[0].column("y") == pytest.approx([n**-0.1 for n in (1, 2, 8, 16)])
+    assert second.y.name == "scaling efficiency, relative to 8 nodes"
+    shares = {series.name: dict(zip(series.column("x"), series.column("y"), strict=True)) for series in second.series}
     assert shares["horovod"] == pytest.approx({8: 1.0, 16: 2**-0.05})
-    assert shares["parameter_server"] == pytest.approx({1: 8**0.1, 2: 4**0.1, 8: 1.0, 16: 2**-0.1})
+    assert shares["parameter_server"] == pytest.approx({8: 1.0, 16: 2**-0.1})
+
+
+def test_efficiencies_on_several_devices_per_node_are_relative_to_workers(tmp_path: Path) -> None:
+    runs = loaded(tmp_path, *(made.record("pytorch", nodes, devices_per_node=4) for nodes in (1, 2)))
+    (figure,) = section(assemble.sections(runs), "efficiency").figures
+    assert figure.y.name == "scaling efficiency, relative to 4 workers"
 
 
 def test_a_curve_without_the_common_base_has_a_figure_with_its_own_and_no_efficiency_elsewhere(tmp_path: Path) -> None:
@@ -166,8 +197,8 @@ def test_a_curve_without_the_common_base_has_a_figure_with_its_own_and_no_effici
     found = assemble.sections(loaded(tmp_path, *several, *other))
     drawn = {figure.y.name: [each.name for each in figure.series] for figure in section(found, "efficiency").figures}
     assert drawn == {
-        "scaling efficiency, relative to 1 worker": ["parameter_server", "pytorch", "ideal"],
-        "scaling efficiency, relative to 4 workers": ["horovod", "ideal"],
+        "scaling efficiency, relative to 1 node": ["parameter_server", "pytorch", "ideal"],
+        "scaling efficiency, relative to 4 nodes": ["horovod", "ideal"],
     }
     (points,) = section(found, "points").tables
     shown = [dict(zip(points.columns, cells, strict=True)) for _, cells in points.rows]
@@ -188,8 +219,31 @@ def test_an_interval_does_not_stretch_its_axis_but_points_out_of_it() -> None:
     pyplot.close(figure)
 
 
+@pytest.mark.parametrize("axis", [Axis("ms", "linear"), Axis("img/s", "log"), Axis("ms", "linear", from_zero=True)])
+def test_three_tenths_of_a_percent_are_no_arch(axis: Axis) -> None:
+    spots = [Spot(number, value) for number, value in enumerate((475.5, 477.0, 475.5))]
+    for kind in ("curve", "accent"):
+        low, high = figures.window([Series("a", kind, spots, Style("c0"))], axis)  # type: ignore[arg-type]
+        assert high - low > 0.2 * 477 and low < 475.5 and high > 477
+    overhead = Axis("overhead", "linear", percent=True, from_zero=True)
+    low, high = figures.window([Series("a", "curve", [Spot(1, 0.001), Spot(2, -0.002)], Style("c0"))], overhead)
+    assert high - low > 0.1 and low < -0.002
+
+
+def test_intervals_at_one_size_stand_side_by_side_where_they_do_not_reach_the_next() -> None:
+    spots = [Spot(n, 0.9, 0.8, 1.0) for n in (1, 2, 4)]
+    curves = [Series(name, "curve", spots, Style("c0")) for name in "abcdefgh"]
+    plain = Series("published", "curve", [Spot(1, 0.9)], Style("c1"))
+    *moved, still = figures.side_by_side([*curves, plain], log=True)
+    at = np.array([each.column("x") for each in moved])
+    assert still is plain and np.prod(at, axis=0) == pytest.approx([1, 2**8, 4**8])
+    assert (np.diff(at, axis=0) > 0).all() and at[-1, 0] / at[0, 0] < 2**0.25
+    alone = figures.side_by_side([replace(each, spots=spots[:1]) for each in curves[:2]], log=True)
+    assert alone[0].spots[0].x < 1 < alone[1].spots[0].x  # type: ignore[operator]
+
+
 def test_axes_of_counts_have_whole_numbers_and_logarithmic_ones_minor_ticks() -> None:
-    assert [label for _, label in figures.decade_ticks([1119, 1190])][5:8] == ["1,100", "1,150", "1,200"]
+    assert {"1,000", "1,200", "1,500"} <= {label for _, label in figures.decade_ticks([1119, 1190])}
     assert [label for _, label in figures.count_ticks([0, 1])] == ["0", "1"]
     assert [label for _, label in figures.count_ticks(range(1000))] == ["0", "200", "400", "600", "800"]
     axis = Axis("workers", "log", figures.measured_ticks([1, 2, 4]))
@@ -229,6 +283,15 @@ def test_a_slow_rank_is_pointed_out(tmp_path: Path) -> None:
     (figure,) = section(assemble.sections(loaded(tmp_path, run)), "steps").figures
     (slow,) = figure.series[-1].spots
     assert slow.x == 32 // 3 and "rank 10 on nid00010" in slow.hover[0]
+
+
+def test_step_times_of_few_ranks_are_not_drawn(tmp_path: Path) -> None:
+    two = [made.record(name, nodes) for name in ("pytorch", "horovod") for nodes in (1, 2)]
+    sections = assemble.sections(loaded(tmp_path, *two))
+    assert "steps" not in {each.name for each in sections}
+    (answer,) = section(sections, "answer").answers
+    assert answer.figures == ["efficiency-inception3-synthetic", "throughput-inception3-synthetic"]
+    assert len(run_figures.steps(lines.of(loaded(tmp_path / "four", made.record("pytorch", 4))))) == 1
 
 
 def test_steps_of_an_emulated_device_are_in_its_own_time(tmp_path: Path) -> None:
@@ -439,13 +502,57 @@ def test_the_answer_stands_first_then_the_verdict_with_its_table_and_what_was_no
     made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
     first, verdict = made_page.sections[:2]
     (answer,) = first.answers
-    assert "is fastest on 2 nodes" in answer.sentences[0] and len(answer.numbers) == 3
+    assert "is fastest on 2 nodes" in answer.sentences[0]
+    assert [(number, sure) for number, _, sure in answer.numbers] == [
+        ("201 img/s", True),
+        ("1.41 × [1.40, 1.43]", True),
+        ("100.0 %", True),
+    ]
     assert answer.figures[0] == "efficiency-inception3-synthetic" and len(answer.figures) == 2
     assert set(answer.facets.backend) == {"parameter_server", "pytorch"}
     assert verdict.answer.startswith("Yes. On daint:gpu") and len(verdict.tables[0].rows) == 2
     assert "transport: gloo against grpc" in verdict.lists["Not equal"][0]
     text = document.render(made_page)
     assert f'<p class="answer">{verdict.answer[:40]}' in text and 'data-table="verdict"' in text
+
+
+def test_an_undecided_ratio_is_no_headline_number(tmp_path: Path) -> None:
+    runs = [
+        made.record(name, n, [n * value for value in values], apart=True)
+        for name, values in (("pytorch", (100.0, 130.0, 70.0)), ("parameter_server", (95.0, 125.0, 65.0)))
+        for n in (1, 2)
+    ]
+    made_page = assemble.page(loaded(tmp_path, *runs), ["x"], "now")
+    (answer,) = made_page.sections[0].answers
+    rate, ratio, share = answer.numbers
+    assert ratio[0] == "undecided" and ratio[1].startswith("1.06 × [0.48, 2.30] the img/s of")
+    assert not any((rate[2], ratio[2], share[2]))
+    assert document.render(made_page).count('<div class="unsure">') == 3
+
+
+def test_systems_have_short_names_and_the_long_one_once(tmp_path: Path) -> None:
+    times = {"late_sum_s": 0.01, "late_p99_s": 0.001, "stalled_s": 1.0, "computed_s": 1.0}
+    kept = Kept(busy=[0.2], sent=1000, resent=0, link_bytes_per_s=6e8, **times)
+    run = made.record("pytorch", device="emulated:p100", dilation=4.0, kept=[kept])
+    text = document.render(assemble.page(loaded(tmp_path, run), ["x"], "now"))
+    assert "<h1>Training throughput on emulated P100 at 2.4 GB/s</h1>" in text
+    assert text.count("daint:gpu, emulated NVIDIA Tesla P100 with links of 2.4 GB/s") == 1
+
+
+def test_a_page_of_many_systems_counts_them_above_its_answer(tmp_path: Path) -> None:
+    runs = loaded(tmp_path, *(made.record("pytorch", nodes, site=f"site{nodes}:gpu") for nodes in (1, 2, 4, 8)))
+    plain, titled = (assemble.page(runs, ["x"], "now", title) for title in (None, "Ours"))
+    assert plain.title == "Training throughput on 4 systems"
+    assert plain.lead == "inception3: pytorch, measured on 1 to 8 workers."
+    assert titled.lead == "inception3 on 4 systems: pytorch, measured on 1 to 8 workers."
+
+
+def test_the_answer_stands_above_the_filters_and_links_skip_both(tmp_path: Path) -> None:
+    runs = loaded(tmp_path, *(made.record("pytorch", nodes) for nodes in (1, 2)))
+    text = document.render(assemble.page(runs, ["x"], "now"))
+    marks = ('href="#answer">Skip to the answer', 'class="answer"', 'href="#verdict">Skip the filters', 'id="filters"')
+    places = [text.index(mark) for mark in (*marks, 'id="throughput"')]
+    assert places == sorted(places)
 
 
 def test_a_change_of_level_is_marked_in_its_history(tmp_path: Path) -> None:

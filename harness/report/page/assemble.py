@@ -8,7 +8,8 @@ from dataclasses import replace
 from harness import __version__
 from harness.analysis import fastest, scaling
 from harness.analysis import verdict as verdicts
-from harness.core.text import interval, percent, plural
+from harness.core import emulation
+from harness.core.text import percent, plural
 from harness.report.page import (
     curve_figures,
     kernel_figures,
@@ -19,7 +20,7 @@ from harness.report.page import (
     tables,
 )
 from harness.report.page.document import TEMPLATES, Answer, Page, PageTable, Section
-from harness.report.page.figures import Facets, Figure, Series, relative
+from harness.report.page.figures import Facets, Figure, by_system, relative
 from harness.report.text import fastest as texts
 from harness.report.text import verdict as report
 from harness.report.text.prediction import parameters
@@ -28,6 +29,7 @@ from harness.results.sources import kernels as kernels_of
 from harness.results.sources import trainings
 
 SHOWN_ANSWERS = 24
+NAMED = 3  # of a page's systems, models or backends above its answer; of more there is the number
 SECTIONS = tomllib.loads((TEMPLATES / "sections.toml").read_text(encoding="utf-8"))
 
 
@@ -39,22 +41,27 @@ def page(
     ``made`` is a time, ``left_out`` are the records that could not be read, and why. Reads the records whose step times are
     shown; raises InvalidInput for one that cannot be read.
     """
+    short = emulation.short({run.system for run in results})
+    results = [run if short[run.system] == run.system else replace(run, system=short[run.system]) for run in results]
     runs, of_kernels = trainings(results), kernels_of(results)
     kernels = list({run.id: run for run in reversed(of_kernels)}.values())[::-1]
     measured = [run for run in runs if run.measured]
     shown = measured or runs or kernels  # ours, or those of others
-    systems, backends = sorted({run.system for run in shown}), sorted({run.backend for run in shown})
-    where = ", ".join(systems) if len(systems) <= 3 else f"{len(systems)} systems"
-    subjects = ", ".join(sorted({run.model if runs else run.kernel for run in shown}))
-    lead = f"{subjects} on {', '.join(systems)}: {plural(len(backends), 'backend')} ({', '.join(backends)})"
+    where, subjects, backends = (
+        ", ".join(values) if len(values) <= NAMED else plural(len(values), name)
+        for name in ("system", "model" if runs else "kernel", "backend")
+        for values in [sorted({getattr(run, name) for run in shown})]
+    )
+    lead = f"{subjects}{f' on {where}' if title else ''}: {backends}"  # a title of our own has it
     if runs:
         least, most = min(run.workers for run in shown), max(run.workers for run in shown)
         span = f"{least:,} to {most:,} workers" if least < most else plural(most, "worker")
-        lead += f" {'measured' if measured else 'published'} on {span}"
+        lead += f", {'measured' if measured else 'published'} on {span}"
     facts = {
         "Measured": lines.days(sorted(run.started for run in (measured if runs else kernels))),
         "Sources": ", ".join(sources),
         "Made": f"{made} by harness {__version__}",
+        "Systems": "; ".join(f"{name} is {long}" for long, name in sorted(short.items()) if name != long),
     }
     of_kinds = sections(runs) if runs else []
     if kernels:
@@ -106,7 +113,8 @@ def _section(
     """A section with its title and words in ``sections.toml``; figures and tables that show nothing are left out."""
     about = SECTIONS[name]
     first = about.get("words", "").format(runs=run_figures.HISTORY_RUNS, histories=run_figures.SHOWN_HISTORIES)
-    drawn = [replace(figure, note=figure.note or about.get("note", "")) for figure in figures if figure.series]
+    note = about.get("note", "")
+    drawn = [replace(each, note=each.note or note, series=by_system(each.series)) for each in figures if each.series]
     filled = [table for table in tables if table.rows]
     return Section(name, about["title"], [first, *words], drawn, filled)
 
@@ -143,38 +151,33 @@ def _answer(
     return Section("answer", "Which is fastest, and which scales best?", answers=answers)
 
 
-def _numbers(race: fastest.Race) -> list[tuple[str, str]]:
-    """At most three numbers with their labels."""
+def _numbers(race: fastest.Race) -> list[tuple[str, str, bool]]:
+    """At most three numbers with their labels, and whether they can be relied on: no undecided ratio is a number."""
     ranking = (race.contested or race.sizes)[-1]
     best, *others = ranking.standings
-    at = texts.size(ranking)
-    numbers = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}")]
+    at, sure = texts.size(ranking), ranking.decided or ranking.equal or not others
+    numbers = [(f"{texts.rate(best)} img/s", f"{texts.who(best)} on {at}", sure)]
     if others:
-        times = f"{others[0].ratio.value:.2f} × {interval(others[0].ratio.interval)}".strip()
-        doubt = "" if ranking.decided else f", within {verdicts.MARGIN:.0%}" if ranking.equal else ", undecided"
-        numbers.append((times, f"the img/s of {texts.who(others[0])} on {at}{doubt}"))
+        times, of = report.ratio(others[0].ratio), f"the img/s of {texts.who(others[0])} on {at}"
+        doubt = f", within {verdicts.MARGIN:.0%}" if ranking.equal else ""
+        numbers.append((times, f"{of}{doubt}", True) if sure else ("undecided", f"{times} {of}", False))
     if race.scales:
         top = race.scales.best
         share = f"of ideal from {race.scales.base} to {texts.size(race.scales)}: {texts.who(top)}"
-        numbers.append((percent(top.point.efficiency, None, 1), share))
+        numbers.append((percent(top.point.efficiency, None, 1), share, race.scales.decided or race.scales.equal))
     return numbers
 
 
 def _beside(race: fastest.Race, facets: Facets, figures: Sequence[Figure]) -> list[str]:
-    """The efficiency figure, and the parts of a step or the bytes on each server; else step times or throughput."""
-
-    def is_of_race(series: Series) -> bool:
-        names = ("system", "model", "data")
-        return all(set(getattr(series.facets, name, ())) & set(getattr(facets, name)) for name in names)
-
-    of_race = [figure for figure in figures if any(map(is_of_race, figure.series))]
-
-    def first(*kinds: str, axis: str = "") -> list[str]:
-        names = [figure.name for figure in of_race if figure.y.name.endswith(axis)]
-        return [name for kind in kinds for name in names if name.startswith(kind)][:1]
-
-    efficiency = first("efficiency", axis=relative(race.base)) or first("throughput")
-    return list(dict.fromkeys([*efficiency, *first("model-spent", "model-servers", "steps", "throughput")]))
+    """The efficiency figure, if it has the base that the answer has; and the parts of a step, or throughput."""
+    shared = ("system", "model", "data")
+    every = [(figure, series.facets) for figure in figures for series in figure.series if series.facets]
+    of_race = [each for each, its in every if all({*getattr(its, name)} & {*getattr(facets, name)} for name in shared)]
+    kinds = ("efficiency", "model-spent", "throughput")
+    efficiency, spent, throughput = ([each for each in of_race if each.name.startswith(kind)][:1] for kind in kinds)
+    bases = tuple(relative(race.base, unit) for unit in ("worker", "node"))
+    shown = efficiency if any(each.y.name.endswith(bases) for each in efficiency) else throughput
+    return list(dict.fromkeys(each.name for each in (*shown, *spent, *throughput)))[:2]
 
 
 def _slower(histories: Sequence[Figure]) -> Section:

@@ -29,7 +29,6 @@ from harness.report.page.figures import (
 from harness.report.page.lines import DASHES, Line
 
 STRONG_SIZES = 3  # batch sizes that happen to make a global batch at two sizes are no strong scaling
-MOST = 1.5  # share of ideal beyond which a size below the base, where nothing was sent, is only pointed at
 SWEPT = ("circle", "square", "diamond", "triangle-up")  # markers of placements
 NO_ENDS = (math.nan, math.nan)
 
@@ -57,19 +56,19 @@ def growth(lines: Iterable[Line], kind: Literal["weak", "strong"]) -> list[Figur
 def efficiencies(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
     """Scaling efficiency against workers, published ones included that came without img/s.
 
-    All curves of a figure are relative to one size. A model and kind of data has a figure for the base of each race, that
-    of the largest race first, and for any other size that curves begin with.
+    All curves of a figure are relative to one size, and begin there. A model and kind of data has a figure for each size
+    that curves begin with, the smallest first, which readers know best, and for the base of each race.
     """
     figures = []
     for panel, its in _panels(line for line in lines if line.curve.scaling == "weak"):
-        of_races = [race.base for race in races if (race.facets["model"], race.facets["data"]) == panel and race.base]
-        smallest = sorted({min(sizes) for line in its if len(sizes := _sizes(line)) > 1})
-        bases = list(dict.fromkeys([*of_races, *smallest])) or [0]
+        of_races = {race.base for race in races if (race.facets["model"], race.facets["data"]) == panel and race.base}
+        bases = sorted(of_races | {min(sizes) for line in its if len(sizes := _sizes(line)) > 1}) or [0]
+        unit = "node" if all(each.nodes == each.workers for line in its for each in line.curve.points) else "worker"
         for number, base in enumerate(bases):
             series, lacking = [], set()
             for line in its:
                 curve = scaling.rebased(line.curve, base)
-                points = [point for point in curve.points if not math.isnan(point.efficiency)]
+                points = [p for p in curve.points if not math.isnan(p.efficiency) and p.workers >= base]
                 # A curve of one size is its own baseline, which says nothing, unless the efficiency is what was published.
                 if len(points) > 1 or any(math.isnan(point.img_per_s) for point in points):
                     spots = [_spot(line, point, point.efficiency, point.efficiency_interval) for point in points]
@@ -80,14 +79,13 @@ def efficiencies(lines: Iterable[Line], races: Sequence[Race]) -> list[Figure]:
                 continue
             workers = [spot.x for each in series for spot in each.spots]
             series.append(ideal([Spot(end, 1.0) for end in (min(workers), max(workers))]))
-            suffix = relative(base)
-            y = Axis(f"scaling efficiency{suffix}", "linear", percent=True, from_zero=True, most=MOST)
-            absent = f"Not measured on {plural(base, 'worker')}, so not shown: {'; '.join(sorted(lacking))}."
+            suffix = relative(base, unit)
+            y = Axis(f"scaling efficiency{suffix}", "linear", percent=True, from_zero=True)
+            absent = f"Not measured on {plural(base, unit)}, so not shown: {'; '.join(sorted(lacking))}."
             figure = _figure("efficiency", "Scaling efficiency", panel, y, series, absent if lacking else "")
-            if number:
-                figure = replace(figure, name=f"{figure.name}-from-{base}", title=f"{figure.title}{suffix}")
             if len(bases) > 1:
-                figure = replace(figure, choice=f"{figure.choice}{suffix}")
+                name = f"{figure.name}-from-{base}" if number else figure.name
+                figure = replace(figure, name=name, title=figure.title + suffix, choice=figure.choice + suffix)
             figures.append(figure)
     return figures
 

@@ -43,13 +43,13 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Answer:
-    """Sentences, numbers with labels, and names of figures of other sections that stand beside each other below.
+    """Sentences, numbers with labels and whether they are sure, and names of figures of other sections that stand below.
 
     Of several answers a page shows the first one whose ``facets`` its filters leave.
     """
 
     sentences: Sequence[str]
-    numbers: Sequence[tuple[str, str]]
+    numbers: Sequence[tuple[str, str, bool]]
     figures: Sequence[str]
     facets: Facets
 

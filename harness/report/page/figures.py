@@ -6,8 +6,9 @@ Pure data. Colours have names, because light and dark pages need different ones.
 import math
 import re
 import tomllib
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +23,8 @@ Kind = Literal["curve", "ideal", "accent", "line", "band", "column"]
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
 COLUMN = 0.85  # thickness of columns, which are 1 apart
-DECADES_WITH_STEPS = 3.5  # over more than these, ticks at 1, 2 and 5 are too many
+# Ticks of a decade on a logarithmic axis, by the decades that its values span at most.
+DECADES = {0.7: (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), 3.5: (1, 2, 5), math.inf: (1,)}
 
 DATA = {"synthetic": "synthetic data", "real": "image files"}
 
@@ -57,14 +59,13 @@ class Facets(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """``ticks`` are values with their labels; without them whoever draws chooses some. It ends at ``most`` or before."""
+    """``ticks`` are values with their labels; without them whoever draws chooses some."""
 
     name: str
     scale: Literal["linear", "log", "date"]
     ticks: tuple[tuple[float, str], ...] = ()
     percent: bool = False
     from_zero: bool = False
-    most: float = math.inf
 
     @property
     def title(self) -> str:
@@ -150,7 +151,8 @@ class Figure:
 def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
     """The part of a y axis that matters: all points, and a quarter of their height more for what intervals need of it.
 
-    An interval of few repeats may be a hundred times as long as a curve is high. The page's script does the same.
+    An interval of few repeats may be a hundred times as long as a curve is high. So that 0.3 % looks small, an axis spans a
+    fifth of its values, ten percentage points, or a factor of two if it is logarithmic. The page's script does the same.
     """
     log = axis.scale == "log"
     # Only a curve's bars are intervals; what else has a low and a high end is shown whole.
@@ -159,18 +161,49 @@ def window(series: Iterable[Series], axis: Axis) -> tuple[float, float]:
     with np.errstate(divide="ignore", invalid="ignore"):
         heights = np.log10(heights) if log else heights
     heights[~np.isfinite(heights)] = np.nan
-    heights = np.minimum(heights, axis.most)
     if np.isnan(heights[0]).all():
         return 0.0, 1.0
     bottom, top = np.nanmin(heights[0]), np.nanmax(heights[0])
-    room = 0.25 * max(top - bottom, math.log10(2) if log else 0.2 * max(abs(top), abs(bottom)))
-    low = min(bottom, max(np.nanmin(heights), bottom - room))
-    high = max(top, min(np.nanmax(heights), top + room))
+    least = math.log10(2) if log else max(0.2 * max(abs(top), abs(bottom)), 0.1 * axis.percent)
+    room = 0.25 * max(top - bottom, least)
+    spare = max(0.0, least - (top - min(bottom, 0.0 if axis.from_zero else bottom))) / 2
+    low = min(bottom - spare, max(np.nanmin(heights), bottom - room))
+    high = max(top + spare, min(np.nanmax(heights), top + room))
     if axis.from_zero:
         low = min(low, 0.0)
     margin = 0.04 * (high - low) or 0.1
     low, high = (low if axis.from_zero and low == 0 else low - margin), high + margin
     return (10.0**low, 10.0**high) if log else (float(low), float(high))
+
+
+def by_system(series: Sequence[Series]) -> list[Series]:
+    """``series`` with a colour for each system of a backend: the first one has the backend's, others one that is free.
+
+    That is the same one in all figures where it is free.
+    """
+    curves = dict.fromkeys((each.style.colour, each.group) for each in series if each.kind == "curve")
+    free = {f"c{number}" for number in range(COLOURS)} - {colour for colour, _ in curves}
+    hues: dict[tuple[str, str], str] = {}
+    for key in curves:
+        again = free and key[0] in {colour for colour, _ in hues}
+        hues[key] = min(free, key=lambda hue: zlib.crc32(repr((key, hue)).encode())) if again else key[0]
+        free -= {hues[key]}
+    colours = (hues.get((each.style.colour, each.group), each.style.colour) for each in series)
+    return [replace(each, style=replace(each.style, colour=hue)) for each, hue in zip(series, colours, strict=True)]
+
+
+def side_by_side(series: Sequence[Series], log: bool) -> list[Series]:
+    """``series`` with intervals at one size beside each other, within a quarter of the way to the next, as on the page."""
+    curves = [each for each in series if each.kind == "curve" and not np.isnan(each.heights()[1]).all()]
+    places = np.unique([math.log(x) if log else x for each in curves for x in each.column("x")])
+    step = min(np.ptp(places) / 150, np.diff(places).min() / 4 / len(curves)) if len(places) > 1 else 0.02
+    moved = {}
+    for number, curve in enumerate(curves):
+        by = step * (number - (len(curves) - 1) / 2)
+        new = (x * math.exp(by) if log else x + by for x in curve.column("x"))
+        spots = [spot._replace(x=x) for spot, x in zip(curve.spots, new, strict=True)]
+        moved[id(curve)] = replace(curve, spots=spots)
+    return [moved.get(id(each), each) for each in series]
 
 
 def count_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
@@ -192,23 +225,13 @@ def measured_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
 
 
 def decade_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
-    """Ticks of a logarithmic axis that holds ``values``, at 1, 2 and 5 of each decade, or at 1 where decades are many.
-
-    Values that are closer together have about four ticks on their stretch.
-    """
+    """Ticks of a logarithmic axis that holds ``values``: more of each decade, the fewer decades they span."""
     logs = [math.log10(value) for value in values if value > 0 and math.isfinite(value)]
     if not logs:
         return ()
-    steps = (1, 2, 5) if max(logs) - min(logs) <= DECADES_WITH_STEPS else (1,)
+    steps = next(steps for decades, steps in DECADES.items() if max(logs) - min(logs) <= decades)
     exponents = range(math.floor(min(logs)) - 1, math.ceil(max(logs)) + 1)
     ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
-    if sum(min(logs) <= math.log10(tick) <= max(logs) for tick in ticks) < 2:
-        # On so short a stretch an axis is nearly linear.
-        low, high = 10 ** min(logs), 10 ** max(logs)
-        span = max(high - low, 0.2 * high)
-        tenth = 10.0 ** (math.floor(math.log10(span)) - 1)
-        step = next(each * tenth for each in (2, 5, 10, 20) if span <= 5 * each * tenth)
-        ticks = [number * step for number in range(max(1, int((low - span) / step)), int((high + span) / step) + 1)]
     return tuple((tick, f"{tick:,g}" if tick < 1e6 else f"{tick / 1e6:g} M") for tick in ticks)
 
 
@@ -226,9 +249,9 @@ def throughput(value: float) -> str:
     return f"{value:,.2f}" if value < 100 else f"{value:,.1f}" if value < 10_000 else f"{value:,.0f}"
 
 
-def relative(base: int | None) -> str:
-    """The clause on the size that efficiencies are relative to, in workers; "" without one."""
-    return f", relative to {plural(base, 'worker')}" if base else ""
+def relative(base: int | None, unit: str = "worker") -> str:
+    """The clause on the size that efficiencies are relative to; "" without one."""
+    return f", relative to {plural(base, unit)}" if base else ""
 
 
 def interval(ends: tuple[float, float] | None, written: Callable[[float], str] = throughput) -> str:

@@ -37,7 +37,7 @@ def layout(figure: Figure) -> dict[str, object]:
 
 def _axis(axis: Axis) -> dict[str, object]:
     made: dict[str, object] = {
-        "title": {"text": text(axis.title), "standoff": 10},
+        "title": {"text": text(axis.title), "standoff": 10, "font": {"size": 13}},
         "type": axis.scale,
         "tickformat": "" if axis.scale == "date" else "~%" if axis.percent else ",~g",
     }
@@ -45,7 +45,6 @@ def _axis(axis: Axis) -> dict[str, object]:
         made["minor"] = {"tickmode": "array", "tickvals": axis.minor, "ticks": "outside", "ticklen": 3}
     if axis.ticks:
         made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [label for _, label in axis.ticks]}
-    made |= {"most": axis.most} if math.isfinite(axis.most) else {}  # which only the page's script reads
     return made | ({"rangemode": "tozero"} if axis.from_zero else {})
 
 
@@ -75,7 +74,7 @@ def trace(series: Series) -> dict[str, object]:
     match series.kind:
         case "ideal":
             line = {"color": "@grey", "width": 1, "dash": "dash"}
-            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000, "opacity": 0.7}
+            return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000}
         case "accent":
             return made | {"mode": "markers", "marker": marker} | intervals
         case "line":

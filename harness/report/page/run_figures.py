@@ -27,6 +27,7 @@ from harness.results.result import Result
 
 SHOWN_RECORDS = 24
 SHOWN_RANKS = 256
+FEWEST_RANKS = 4  # of a run whose step times are drawn
 STRAGGLER = 1.05  # a rank is pointed out whose median step takes 5 % longer than that of the median rank
 HISTORY_RUNS = changes.FEWEST  # the same measurement done as often has a history worth a figure
 SHOWN_HISTORIES = 50
@@ -35,7 +36,8 @@ PERCENTILES = (1, 50, 99)
 
 def steps(lines: Sequence[Line]) -> list[Figure]:
     """The step times of the best run at each measured curve's largest size. Raises InvalidInput for a damaged record."""
-    largest = [(line, line.curve.points[-1]) for line in lines if not line.published]
+    ends = [(line, line.curve.points[-1]) for line in lines if not line.published]
+    largest = [(line, end) for line, end in ends if end.workers >= FEWEST_RANKS]
     # A run may belong to a curve of weak and to one of strong scaling.
     by_source = {point.best.sources[-1]: (line, point.workers) for line, point in reversed(largest)}
     runs = sorted(by_source.items(), key=lambda run: (-run[1][1], run[1][0].name, run[0]))
@@ -82,7 +84,7 @@ def of_ranks(line: Line, workers: int, source: str, ranks: pandas.DataFrame) -> 
     subject = f"{line.name}, {workers:,} workers, {line.system}, {panel_name(*line.panel)}"
     some = f" The slowest {len(shown):,} of {len(ranks):,} ranks."
     run = Path(source).parent.name
-    x, y = Axis("rank", "linear", count_ticks(shown["rank"])), Axis("step time (ms)", "linear")
+    x, y = Axis("rank", "linear", count_ticks(shown["rank"])), Axis("step time (ms)", "linear", from_zero=True)
     note = f"All repeats of {run}.{some if len(shown) < len(ranks) else ''}"
     return Figure(slug("steps", subject, run[-8:]), f"Step times, {subject}", subject, x, y, series, note)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.errors import writing
-from harness.report.page.figures import COLUMN, LIGHT, LOOKS, MARK, Axis, Figure, Series, window
+from harness.report.page.figures import COLUMN, LIGHT, LOOKS, MARK, Axis, Figure, Series, side_by_side, window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,8 @@ def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
     """Draw ``figure`` into ``axes``, with a legend below them: systems above their curves, ideal lines once, last."""
     from matplotlib.dates import ConciseDateFormatter
 
-    handles = [(series, _series(series, axes)) for series in figure.series]
+    drawn = side_by_side(figure.series, figure.x.scale == "log")
+    handles = [(series, _series(series, axes)) for series in drawn]
     for time, word in figure.marks:
         x = _across(time)
         axes.axvline(x, color=LIGHT[MARK], linewidth=1, linestyle="--")
@@ -73,7 +74,7 @@ def draw(figure: Figure, axes: Axes, width_mm: float = WIDTH_MM) -> None:
     if figure.y.scale == "log":
         axes.set_yscale("log")
     axes.set_ylim(window(figure.series, figure.y))
-    _arrows(figure.series, axes)
+    _arrows(drawn, axes)
     _axis(figure.y, axes.yaxis, axes.set_yscale)
     letters = int(SHAPE * (width_mm - LEFT - RIGHT) / LETTER_MM)
     axes.set(xlabel=figure.x.title, ylabel=textwrap.fill(figure.y.title, letters))

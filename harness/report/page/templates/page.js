@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const ROWS = 200; // of a table at first, and with every "show more"
   const PRINTED_ROWS = 2000;
-  const NARROW = 700; // px of a plot, below which its legend stands under it
+  const NARROW = 700; // px of a plot, below which fingers scroll the page rather than zoom the plot
   const PRINTED = 680; // px that fit on an A4 page
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const element = (name, properties = {}) => Object.assign(document.createElement(name), properties);
@@ -170,29 +170,39 @@
       if (kind === "ideal" || kind === "band") { rest.showlegend = !told.has(kind); told.add(kind); }
       return rest;
     });
-    const titles = groups.length > 1 ? groups.length : 0;
-    const legendHeight = 19 * traces.filter((trace) => trace.showlegend).length + 27 * titles + 24;
     const narrow = width < NARROW;
     const axis = { gridcolor: theme.grid, linecolor: theme.muted, zeroline: false, automargin: true, ticks: "outside",
       tickcolor: theme.muted, ticklen: 5, fixedrange: narrow };
     const layout = {
       ...painted(marks, theme),
       width,
-      height: printing ? 310 : small ? 270 : narrow ? 360 : Math.max(440, legendHeight + 70),
+      height: printing ? 220 : small ? 270 : narrow ? 360 : 500,
       margin: { l: 60, r: narrow ? 8 : 16, t: 18, b: 52 },
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: theme.ink },
       paper_bgcolor: theme.paper, plot_bgcolor: theme.paper,
       hovermode: "closest", hoverdistance: 12,
       hoverlabel: { align: "left", bgcolor: theme.paper, font: { color: theme.ink, size: 12 } },
-      legend: { x: 1.02, xanchor: "left", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", font: { size: 12 },
-        groupclick: "toggleitem", tracegroupgap: 6, grouptitlefont: { size: 12, weight: 600 } },
-      showlegend: !narrow,
+      showlegend: false, // the page has a legend of its own
     };
     layout.xaxis = { ...axis, ...layout.xaxis };
     layout.yaxis = { ...axis, ...layout.yaxis };
     if (scaled) rescale(layout, traces);
-    if (small) layout.yaxis.title = { ...layout.yaxis.title, text: layout.yaxis.title.text.replace(", ", ",<br>"), font: { size: 12 } };
+    sideBySide(traces, layout.xaxis.type === "log");
+    if (small || printing) layout.yaxis.title = { ...layout.yaxis.title, text: layout.yaxis.title.text.replace(", ", ",<br>"), font: { size: 12 } };
     return { traces: [...traces, ...bounded(visible, traces, layout.yaxis)], layout };
+  }
+
+  // Intervals of several curves at one size stand beside each other, at most a quarter of the way to the next size in all,
+  // as ``side_by_side`` in figures.py has it.
+  function sideBySide(traces, log) {
+    const curves = traces.filter((trace) => trace.error_y && trace.line && trace.visible !== "legendonly");
+    const places = [...new Set(curves.flatMap(({ x }) => x))].map((x) => (log ? Math.log(x) : x)).sort((one, other) => one - other);
+    const closest = Math.min(...places.slice(1).map((place, index) => place - places[index]));
+    const step = places.length > 1 ? Math.min((places.at(-1) - places[0]) / 150, closest / 4 / curves.length) : 0.02;
+    curves.forEach((trace, index) => {
+      const offset = step * (index - (curves.length - 1) / 2);
+      trace.x = trace.x.map((x) => (log ? x * Math.exp(offset) : x + offset));
+    });
   }
 
   // The y axis shows all points, and a quarter of their height more for what intervals need of it, as ``window`` in
@@ -200,25 +210,28 @@
   function bounded(visible, traces, axis) {
     const seen = traces.filter((trace) => trace.visible !== "legendonly");
     const curves = seen.filter((trace) => visible[traces.indexOf(trace)].kind === "curve");
-    if (!curves.length || axis.range) return [];
+    const others = seen.filter((trace) => !curves.includes(trace));
+    if (!seen.length || seen.some(({ type }) => type === "bar")) return [];
     const log = axis.type === "log";
     const percent = axis.tickformat === "~%";
-    const most = axis.most ?? Infinity;
-    delete axis.most;
-    const on = (values) => values.filter((one) => one !== null && (one > 0 || !log)).map((one) => Math.min(most, log ? Math.log10(one) : one));
+    const on = (values) => values.filter((one) => one !== null && (one > 0 || !log)).map((one) => (log ? Math.log10(one) : one));
     const ends = (trace, sign) => trace.y.map((y, index) => {
       const length = (sign > 0 ? trace.error_y?.array : trace.error_y?.arrayminus)?.[index];
       return y === null ? null : y + sign * (length ?? 0);
     });
-    const ys = on(seen.flatMap(({ y }) => y));
-    const all = [...ys, ...on(curves.flatMap((trace) => [...ends(trace, 1), ...ends(trace, -1)]))];
+    const both = (drawn) => drawn.flatMap((trace) => [...ends(trace, 1), ...ends(trace, -1)]);
+    const ys = on([...curves.flatMap(({ y }) => y), ...both(others)]);
+    const all = [...ys, ...on(both(curves))];
     let [bottom, top] = [Math.min(...ys), Math.max(...ys)];
-    const room = 0.25 * Math.max(top - bottom, log ? Math.log10(2) : 0.2 * Math.max(Math.abs(top), Math.abs(bottom)));
-    bottom = Math.min(bottom, Math.max(Math.min(...all), bottom - room));
-    top = Math.max(top, Math.min(Math.max(...all), top + room));
-    if (axis.rangemode === "tozero") bottom = Math.min(bottom, 0);
+    const fromZero = axis.rangemode === "tozero";
+    const least = log ? Math.log10(2) : Math.max(0.2 * Math.max(Math.abs(top), Math.abs(bottom)), percent ? 0.1 : 0);
+    const room = 0.25 * Math.max(top - bottom, least);
+    const spare = Math.max(0, least - (top - (fromZero ? Math.min(bottom, 0) : bottom))) / 2;
+    [bottom, top] = [Math.min(bottom - spare, Math.max(Math.min(...all), bottom - room)),
+      Math.max(top + spare, Math.min(Math.max(...all), top + room))];
+    if (fromZero) bottom = Math.min(bottom, 0);
     const margin = 0.04 * (top - bottom) || 0.1;
-    axis.range = [axis.rangemode === "tozero" && bottom === 0 ? 0 : bottom - margin, top + margin];
+    axis.range = [fromZero && bottom === 0 ? 0 : bottom - margin, top + margin];
     const [low, high] = axis.range.map((end) => (log ? 10 ** end : end));
     return curves.flatMap((trace) => [[1, high, "triangle-up"], [-1, low, "triangle-down"]].map(([sign, edge, symbol]) => {
       const beyond = ends(trace, sign).map((end, index) => [end, index]).filter(([end]) => end !== null && sign * end > sign * edge);
@@ -231,18 +244,16 @@
 
   function draw(figure) {
     const plot = figure.querySelector(".plot");
-    const width = printing ? PRINTED : plot.clientWidth;
+    const small = Boolean(figure.closest(".beside"));
+    const width = printing ? (small ? PRINTED / 2 - 12 : PRINTED) : plot.clientWidth;
     if (!width || !globalThis.Plotly) return;
-    const small = figure.classList.contains("small");
     const { traces, layout } = drawing(figure.dataset.figure, width, isDark(), small);
     Plotly.react(plot, traces, layout, { displayModeBar: false, responsive: false });
     if (!plot.dataset.clicks) {
       plot.dataset.clicks = "true";
       plot.on("plotly_click", ({ points: [point] }) => pin(figure, point));
-      plot.on("plotly_legendclick", ({ data: drawn, curveNumber }) => toggle(figure.dataset.figure, drawn[curveNumber].meta));
-      plot.on("plotly_legenddoubleclick", ({ data: drawn, curveNumber }) => isolate(figure.dataset.figure, drawn, curveNumber));
     }
-    figure.querySelector(".key").replaceChildren(...(layout.showlegend ? [] : legend(figure.dataset.figure, traces)));
+    legend(figure, traces);
   }
 
   // What a legend hides is kept here, not by Plotly, which forgets it when a plot is drawn anew.
@@ -250,20 +261,19 @@
     hidden.set(name, new Set(keys));
     remember();
     visibleFigures().filter(({ dataset }) => dataset.figure === name).forEach(draw);
-    return false;
   }
 
   function toggle(name, key) {
     const keys = new Set(hidden.get(name));
     if (!keys.delete(key)) keys.add(key);
-    return hide(name, keys);
+    hide(name, keys);
   }
 
   // One entry alone, or all again.
-  function isolate(name, traces, clicked) {
-    const others = new Set(traces.flatMap(({ meta, showlegend }) => (showlegend && meta !== traces[clicked].meta ? [meta] : [])));
-    const alone = [...others].every((key) => hidden.get(name)?.has(key));
-    return hide(name, alone ? [] : others);
+  function isolate(name, traces, key) {
+    const others = new Set(traces.flatMap(({ meta, showlegend }) => (showlegend && meta !== key ? [meta] : [])));
+    const alone = [...others].every((other) => hidden.get(name)?.has(other));
+    hide(name, alone ? [] : others);
   }
 
   // A point that was clicked on stays below its plot, with a link to its record.
@@ -279,24 +289,28 @@
     figure.append(box);
   }
 
-  // Where there is no room for Plotly's legend beside a plot, one of our own stands below it, in lines that break.
+  // A legend that keys reach, too: Plotly's own needs a mouse. Who is at an entry stays there when the plot is drawn anew.
   function legend(figure, traces) {
+    const [name, key] = [figure.dataset.figure, figure.querySelector(".key")];
+    const at = key.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
     const groups = new Map();
     const last = (trace) => Number(trace.legendgroup === "ideal");
     for (const trace of traces.filter(({ showlegend }) => showlegend).sort((one, other) => last(one) - last(other))) {
       const title = trace.legendgrouptitle?.text ?? "";
       if (!groups.has(title)) groups.set(title, title ? [element("strong", { textContent: literal(title) })] : []);
       const entry = element("button", { type: "button", className: "entry" });
+      entry.dataset.key = trace.meta;
       entry.setAttribute("aria-pressed", String(trace.visible !== "legendonly"));
       entry.append(swatch(trace), ` ${literal(trace.name)}`);
-      entry.addEventListener("click", () => toggle(figure, trace.meta));
+      entry.addEventListener("click", ({ detail }) => (detail === 2 ? isolate(name, traces, trace.meta) : toggle(name, trace.meta)));
       groups.get(title).push(entry);
     }
-    return [...groups.values()].map((entries) => {
+    key.replaceChildren(...[...groups.values()].map((entries) => {
       const group = element("div");
       group.append(...entries);
       return group;
-    });
+    }));
+    all(".entry", key).find(({ dataset }) => dataset.key === at)?.focus();
   }
 
   const polygon = (sides, turn) => Array.from({ length: sides }, (_, corner) => {
@@ -379,8 +393,12 @@
     const { traces, layout } = drawing(figure.dataset.figure, 960, false);
     layout.title = { text: escaped(data.figures[figure.dataset.figure].title), font: { size: 16 }, x: 0.02, xanchor: "left" };
     layout.margin.t = 56;
-    const size = { width: layout.width, height: Math.max(540, layout.height) };
-    Object.assign(layout, size);
+    layout.legend = { x: 1.02, xanchor: "left", y: 1, yanchor: "top", font: { size: 12 }, tracegroupgap: 6,
+      grouptitlefont: { size: 12, weight: 600 } };
+    const entries = traces.filter((trace) => trace.showlegend);
+    const titles = new Set(entries.flatMap(({ legendgrouptitle }) => legendgrouptitle?.text ?? []));
+    const size = { width: layout.width, height: Math.max(540, 19 * entries.length + 27 * titles.size + 94) };
+    Object.assign(layout, size, { showlegend: true });
     Plotly.downloadImage({ data: traces, layout }, { format, filename: figure.dataset.figure, scale: format === "png" ? 3 : 1, ...size });
   }
 
@@ -417,6 +435,8 @@
       const it = value(column, row);
       return it === null ? "" : formats[columns[column].kind](it);
     };
+    const sure = columns.findIndex(({ name }) => name === "differs"); // says of ratios whether they are decided
+    const isSure = (row) => sure < 0 || ["better", "worse"].includes(value(sure, row));
     const isResult = columns.map(({ kind }) => ["img_per_s", "share", "ratio"].includes(kind));
     let limit = ROWS;
     const sorting = () => Number(details.dataset.sort || 0); // the number of a column, from 1; negative: downwards
@@ -464,7 +484,8 @@
           const text = shownText(index, row);
           const wide = text.length > LONG && index > 0;
           const long = columns[index].name === "reason" ? "long reason" : "long";
-          const className = { text: wide ? long : "", date: "date" }[columns[index].kind] ?? "number";
+          const number = columns[index].kind === "ratio" && !isSure(row) ? "number unsure" : "number";
+          const className = { text: wide ? long : "", date: "date" }[columns[index].kind] ?? number;
           const cell = element("td", { className });
           if (wide) {
             cell.title = text;
@@ -604,6 +625,13 @@
     redraw(tables);
   }
 
+  // Keys go on from where a link leads.
+  function lead(id) {
+    const section = document.getElementById(id);
+    section.scrollIntoView();
+    section.focus({ preventScroll: true });
+  }
+
   function print(starts) {
     if (printing === starts) return;
     printing = starts;
@@ -634,12 +662,12 @@
     });
   }
   document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("nav a");
+    const link = event.target.closest?.("nav a, .skip");
     if (link) {
       event.preventDefault(); // the address keeps the filters
       place = link.getAttribute("href").slice(1);
       remember();
-      document.getElementById(place).scrollIntoView();
+      lead(place);
     }
     const shortcut = event.target.closest?.("a[data-show]");
     if (shortcut) {
@@ -649,7 +677,7 @@
       section.dataset.chosen = shortcut.dataset.show;
       remember();
       choose(section);
-      section.scrollIntoView();
+      lead(place);
       redraw();
     }
     const { export: format } = event.target.dataset ?? {};
