@@ -50,7 +50,7 @@ class ParsedText(click.ParamType[object]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         assert param is not None
-        return understood(f"{param.opts[0]} {value!r}", value, self.read)
+        return understood(f"{max(param.opts, key=len)} {value!r}", value, self.read)
 
 
 def source(value: str) -> str:

@@ -294,6 +294,8 @@ class Place:
                 folder_at(data)
             except DataError as error:
                 raise InvalidInput(f"--data: {error}") from None
+            except OSError as error:
+                raise InvalidInput(f"--data {data}: {error.strerror}") from None
         if self.elsewhere or self.force:
             return []
         return list(filter(None, (local.shortage(run.plan, run.spec) for run in runs)))

@@ -272,7 +272,7 @@ def test_what_is_filtered_and_hidden_and_how_a_table_is_sorted_is_in_the_address
 
 
 def test_what_got_slower_this_year_is_two_clicks_away(shown: Opened) -> None:
-    shown.page.locator("nav a", has_text="What got slower").click()
+    shown.page.locator("nav a", has_text="Slowdowns").click()
     shown.page.locator("#slower a", has_text="pytorch").first.click()
     shown.wait()
     figure = shown.page.locator("#history figure:not([hidden])")

@@ -81,7 +81,7 @@ BAD_SHARDS: dict[str, tuple[Callable[[bytes, int], bytes], str]] = {
         "do not have its checksum",
     ),
     "other record": (lambda shard, at: shard[:at] + shard[:at] + shard[at:], "bytes, where one of"),
-    "no example": (lambda shard, at: shard[:at] + record(b"x" * (len(shard) - at - OVERHEAD)), "no tf.train.Example"),
+    "no example": (lambda shard, at: shard[:at] + record(b"x" * (len(shard) - at - OVERHEAD)), "no image/encoded"),
 }
 
 

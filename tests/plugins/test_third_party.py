@@ -52,7 +52,7 @@ def announcing(folder: Path, group: str, point: str) -> Path:
 def test_an_installed_backend_is_listed_and_shows_its_options(harness: Harness, installed: dict[str, str]) -> None:
     assert "\ntiny: an example" in harness("list", "backends", **installed).stdout
     assert "\ntiny: " not in harness("list", "backends").stdout
-    help_text = " ".join(harness("run", "--help", **installed).stdout.split())
+    help_text = " ".join(harness("run", "--backend", "tiny", "--help", **installed).stdout.split())
     assert "--steepness NUMBER of the bowl that is descended [default: 1]" in help_text
 
 

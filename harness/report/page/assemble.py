@@ -185,7 +185,7 @@ def _slower(histories: Sequence[Figure]) -> Section:
     drops = [(time, word, figure) for figure in histories for time, word in figure.marks if word.startswith("-")]
     drops.sort(key=lambda drop: drop[0], reverse=True)
     links = [(f"{time[:10]}: {word}, {figure.choice}", figure) for time, word, figure in drops]
-    return Section("slower", "What got slower", links=links)
+    return Section("slower", "Slowdowns", links=links)
 
 
 def _verdict(verdict: verdicts.Verdict) -> Section:
