@@ -256,10 +256,10 @@ def predict(
     """
     sizes = understood(f"nodes={nodes!r}", nodes, numbers)
     counts = None if ps is None else understood(f"ps={ps!r}", ps, servers)
-    given = {"site": site, "sources": results, "single": single, "network": network, "read_rate": read_rate}
     TRAINING.check(fields)
     described = {"backend": backend} | fields
-    given |= fields
+    basis_of = {"site": site, "sources": results, "single": single, "network": network, "read_rate": read_rate}
+    given: dict[str, object] = {**basis_of, **fields}
     workload, basis = workload_and_basis(
         lambda more: TRAINING.spec(more | described), given, lambda names: _loaded(*names)
     )
