@@ -54,7 +54,7 @@ def test_the_check_before_a_run_is_in_its_job_and_in_its_record(user: User, envi
     done = user.harness(*run, "--preflight").succeeded()
     assert "  preflight  warning: node3 sends at 0.013" in done.stdout
     record = user.record()
-    slow = [(each["what"], each["node"]) for each in record["preflight"]["pairs"]["slow"]]
+    slow = [(each["kind"], each["node"]) for each in record["preflight"]["pairs"]["slow"]]
     assert slow == [("sends", "node3"), ("receives", "node3")]
     assert record["preflight"]["pairs"]["nodes"] == [f"node{number}" for number in range(1, 5)]
     (checked,) = user.output.glob("*/preflight/kernel.json")
@@ -76,7 +76,7 @@ def test_both_sides_of_a_kernel_and_the_check_before_them_are_one_job(
     done = user.harness("ab", *kernel, *few, "--b", "var:OMP_PROC_BIND=close", "--preflight", "--json")
     assert done.code == int(done.json["slower"]), done.stderr
     assert [each["size"] for each in done.json["verdicts"]] == [1024, 65536]
-    slow = [(each["what"], each["node"]) for each in done.json["preflight"]["pairs"]["slow"]]
+    slow = [(each["kind"], each["node"]) for each in done.json["preflight"]["pairs"]["slow"]]
     assert slow == [("sends", "node3"), ("receives", "node3")]
     (folder,) = user.output.iterdir()
     check, a, b = (
