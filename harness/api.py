@@ -214,7 +214,8 @@ class ShownVerdict(Verdict):
     """A verdict that shows itself in a notebook, as ``harness best --details`` prints it."""
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(chr(10).join([verdict_text.headline(self), '', *verdict_text.details(self)]))}</pre>"
+        text = "\n\n".join([verdict_text.headline(self), *verdict_text.details(self)])
+        return f"<pre>{escape(text)}</pre>"
 
 
 def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> ShownVerdict:

@@ -165,11 +165,8 @@ class Commands(click.Group):
         """The command that ``args`` begin with. For one that does not exist the nearest that does is named."""
         name = args[0]
         if name not in ALL and not name.startswith("-"):
-            groups = {each: self.get_command(context, each) for each in ALL}
-            having = [
-                each for each, group in groups.items() if isinstance(group, click.Group) and name in group.commands
-            ]
-            within = [f"{each} {name}" for each in having]
+            groups = ((each, self.get_command(context, each)) for each in ALL)
+            within = [f"{each} {name}" for each, of in groups if isinstance(of, click.Group) and name in of.commands]
             meant = f"did you mean {listed(within, 'or')}?" if within else did_you_mean(name, ALL)
             raise click.UsageError(f"there is no command {name!r}{meant and f'; {meant}'}", context)
         return super().resolve_command(context, args)

@@ -188,13 +188,13 @@ class Fit:
 
         problem = self._likeliest[0]
         square, freedom = problem.chi2(self.best.x)
-        (_, best), *unhidden = self.optima
+        _, *unhidden = self.optima
         return Misfit(
             chi2=square,
             freedom=freedom,
             p_value=float(chdtrc(freedom, square)) if freedom >= 0.5 else None,
             usual=float(chdtrc(max(1, len(problem.observations)), square + problem.surprise(self.best.x))),
-            unhidden=best.cost - unhidden[0][1].cost if unhidden else 0.0,
+            unhidden=self.best.cost - unhidden[0][1].cost if unhidden else 0.0,
         )
 
     @property
