@@ -5,19 +5,22 @@
 It takes half a minute, after a change of the rows, of the law or of the code that solves it.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.prediction import shipped
 from harness.prediction.fitting import Fit, fit, shares
 from harness.prediction.observations import groups, informative
-from harness.prediction.parameters import Floats
 from harness.prediction.sampling import SEED, systematic
 from harness.results.sources import load, with_number
 
 
-def of_fit(fitted: Fit) -> dict[str, Floats]:
+def of_fit(fitted: Fit) -> dict[str, NDArray[Any]]:
     """The arrays of a fit by their names in the file: draws, their worth, and the most probable scores."""
-    random, kept = np.random.default_rng(SEED), {}
+    random = np.random.default_rng(SEED)
+    kept: dict[str, NDArray[Any]] = {}
     for problem, population, count in zip(fitted.problems, fitted.populations, shares(fitted.chances), strict=True):
         name = problem.key
         drawn = systematic(population.weights, count, random)
@@ -29,7 +32,7 @@ def of_fit(fitted: Fit) -> dict[str, Floats]:
     return kept
 
 
-def computed() -> dict[str, Floats]:
+def computed() -> dict[str, NDArray[Any]]:
     """The arrays of all fits, solved anew where the file does not have them."""
     every, _ = groups(with_number(load(["reference"])))
     fits = [fit(group) for group in every if informative(group.observations)]
@@ -38,4 +41,5 @@ def computed() -> dict[str, Floats]:
 
 if __name__ == "__main__":
     shipped.file().unlink(missing_ok=True)
-    np.savez(shipped.file(), **computed())
+    arrays: dict[str, Any] = computed()  # no name is that of an argument of savez
+    np.savez(shipped.file(), **arrays)
