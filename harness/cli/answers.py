@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from harness import export as exporters
-from harness.cli.loading import RESULTS, any_of, left_out, some_of, tables
+from harness.cli.loading import RESULTS, any_of, left_out, some_of
 from harness.cli.values import ANY_PATH, AS_JSON, PATH, SHARE, TEXT
 from harness.core.plain import json_text
 from harness.core.progress import CountLine
@@ -35,12 +35,6 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
     help="base of scaling efficiency, in workers  [default: the smallest size that several contenders have in common]",
 )
 @click.option(
-    "--style",
-    type=click.Choice(["runs", "report2017"]),
-    default="runs",
-    help="one line per run, or the tables of the CSCS report of 2017: the best configuration at each size",
-)
-@click.option(
     "--format",
     "written",
     type=click.Choice(["text", "csv", "markdown", "latex"]),
@@ -48,29 +42,35 @@ RECORDS = {kind.RECORD.file_name: kind.RECORD for kind in KINDS}
     help="csv: figures as plain numbers; latex: for the package booktabs",
 )
 @AS_JSON
-def table(sources: tuple[str, ...], baseline: int | None, style: str, written: str, as_json: bool) -> None:
+def table(sources: tuple[str, ...], baseline: int | None, written: str, as_json: bool) -> None:
     """Print the table of RESULTS: folders with records, CSV files, baselines, reference:TEXT. As in all commands that take
     results, 'runs/ @ now-7d: tag=NAME site=NAME' is some of them (docs/results.md).
 
     Kernels have a table of their own, and so have trainings to an accuracy. With --json: the points of all scaling curves,
     with the best configuration at each size, then those of kernels, which have a "kernel", and trainings with a "target".
     """
-    if as_json and (style != "runs" or written != "text"):
-        option = f"--style {style}" if style != "runs" else f"--format {written}"
-        raise InvalidInput(f"{option}: is not for --json; leave one of them out")
+    if as_json and written != "text":
+        raise InvalidInput(f"--format {written}: is not for --json; leave one of them out")
     results = any_of(sources, with_accuracies=True)
     from harness.report.text import kernel_table
     from harness.report.text import runs as of_trainings
+    from harness.report.text.table import FORMATS
 
-    runs, of_kernels = trainings(results), kernels(results)
+    runs, of_kernels, to_accuracy = trainings(results), kernels(results), accuracies(results)
     if of_kernels and not runs:
         of_trainings.check_baseline([kernel for kernel in of_kernels if kernel.completed], baseline, "kernel")
-    if not as_json:
-        click.echo(tables(results, baseline, style == "report2017", written))
+    if as_json:
+        points = of_trainings.points(runs, baseline) if runs else []
+        points += kernel_table.points(of_kernels, baseline)
+        click.echo(json_text(points + of_trainings.accuracy_points(to_accuracy)))
         return
-    points = of_trainings.points(runs, baseline) if runs else []
-    points += kernel_table.points(of_kernels, baseline)
-    click.echo(json_text(points + of_trainings.accuracy_points(accuracies(results))))
+    tables = [of_trainings.table_of_runs(runs, baseline)] if runs else []
+    if of_kernels:
+        tables.append(kernel_table.table_of(of_kernels, baseline))
+        tables += [] if written == "csv" else kernel_table.published_elsewhere(of_kernels)
+    if to_accuracy:
+        tables.append(of_trainings.table_of_accuracies(to_accuracy))
+    click.echo(FORMATS[written](tables))
 
 
 @click.command("best")
@@ -165,34 +165,25 @@ def report(
 
 @click.group("results")
 def results() -> None:
-    """Export results, import those of other suites, or verify records."""
+    """Export results, import those of MLPerf, or verify records."""
 
 
-@results.group("import", short_help="Read measurements of other suites as tables")
-def import_() -> None:
-    """Read measurements of other suites as tables, which all commands take that take results."""
-
-
-@import_.command("mlperf", short_help="A table of MLPerf's logs, or of summaries of its results")
+@results.command("import", short_help="Make a table of MLPerf's logs")
 @click.argument("logs", nargs=-1, required=True, type=ANY_PATH, metavar="LOGS...")
 @click.option("--backend", required=True, help="way of distributing the training, such as horovod")
-@click.option("--devices", type=click.IntRange(1), help="that trained together, which logs do not say")
+@click.option("--devices", type=click.IntRange(1), required=True, help="that trained together, which logs do not say")
 @click.option("--devices-per-node", "per_node", type=click.IntRange(1), default=1, help="of these")
-@click.option("--output", "-o", "file", type=PATH, metavar="FILE", help="file to write  [default: print]")
-def import_mlperf(logs: tuple[Path, ...], backend: str, devices: int | None, per_node: int, file: Path | None) -> None:
-    """Make a table (CSV) of LOGS of MLPerf, or of folders with such *.txt: samples/s with their deviation.
+def import_(logs: tuple[Path, ...], backend: str, devices: int, per_node: int) -> None:
+    """Print a table (CSV) of LOGS of MLPerf, or of folders with such *.txt, for all commands that take results.
 
-    Runs of one benchmark on one system make a row. Samples/s are those of an epoch without its evaluation; a first epoch
-    does not count where there are others. Of summaries (*.csv) it has the minutes until the benchmark's quality.
+    Runs of one benchmark on one system make a row: samples/s of an epoch without its evaluation, with their deviation. A
+    first epoch does not count where there are others.
+
+    `harness results import logs/ --backend horovod --devices 128 > mlperf.csv`
     """
     from harness.results import imported
 
-    table = imported.mlperf(logs, backend, devices, per_node)
-    if file is None:
-        click.echo(table, nl=False)
-    else:
-        with writing(file):
-            write_atomically(file, table)
+    click.echo(imported.mlperf(logs, backend, devices, per_node), nl=False)
 
 
 @results.command("export", short_help="Write results for other tools")

@@ -64,21 +64,3 @@ def some_of(sources: Sequence[str]) -> list[Result]:
     from harness.results.sources import trainings
 
     return trainings(any_of(sources, training=True))
-
-
-def tables(results: Sequence[Result], baseline: int | None = None, of_2017: bool = False, written: str = "text") -> str:
-    """The table of trainings, or those of 2017, then those of kernels and of trainings to an accuracy."""
-    from harness.report.text import kernel_table, report2017
-    from harness.report.text import runs as of_trainings
-    from harness.report.text.table import FORMATS
-    from harness.results.sources import accuracies, kernels, trainings
-
-    shown, runs, of_kernels = [], trainings(results), kernels(results)
-    if runs:
-        shown += report2017.tables_of_2017(runs, baseline) if of_2017 else [of_trainings.table_of_runs(runs, baseline)]
-    if of_kernels:
-        shown.append(kernel_table.table_of(of_kernels, baseline))
-        shown += [] if written == "csv" else kernel_table.published_elsewhere(of_kernels)
-    if to_accuracy := accuracies(results):
-        shown.append(of_trainings.table_of_accuracies(to_accuracy))
-    return FORMATS[written](shown)

@@ -1,8 +1,7 @@
-"""Measurements of other suites: MLPerf's publications as a table, the output of OSU's and NVIDIA's tests as a rate."""
+"""Measurements of other suites: MLPerf's logs as a table, the output of OSU's and NVIDIA's tests as a rate."""
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import statistics
@@ -12,26 +11,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.core.elsewhere import encoding_of, lines, no_formula, number, plain
+from harness.core.elsewhere import lines, no_formula, number, plain
 from harness.errors import InvalidInput
 
-_FACTS = ("_count", "_name", "_url", "notes", "framework", "system", "submitter", "division", "availability")
 _EVENT = re.compile(r":::MLLOG (\{.*\})")
 NOTE = "samples of an epoch over the median time of its epochs but the first, without evaluation"
 
 
-def mlperf(paths: Sequence[Path], backend: str, devices: int | None, per_node: int = 1) -> str:
-    """A table (CSV) of the logs at ``paths``, of runs on so many ``devices``: samples/s with their deviation for each
-    benchmark; or of summaries (*.csv): minutes to train. Raises InvalidInput for a file that lacks something, or none.
+def mlperf(paths: Sequence[Path], backend: str, devices: int, per_node: int = 1) -> str:
+    """A table (CSV) of the logs at ``paths``, of runs on so many ``devices``: samples/s, with their deviation.
+
+    Raises InvalidInput for a file that lacks something, or where there is none.
     """
-    if summaries := [path for path in paths if path.suffix == ".csv"]:
-        if len(summaries) < len(paths):
-            raise InvalidInput(
-                "these are logs and summaries: give them in turn, as one has samples/s and the other minutes"
-            )
-        return _written([row for path in paths for row in _trained(path, backend)])
-    if devices is None:
-        raise InvalidInput("--devices is required: logs do not say how many trained together")
+    import pandas
+
     runs: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for file in (file for path in paths for file in (sorted(path.rglob("*.txt")) if path.is_dir() else [path])):
         run, samples_per_s = _run(file)
@@ -57,36 +50,7 @@ def mlperf(paths: Sequence[Path], backend: str, devices: int | None, per_node: i
         }
         for (system, benchmark, organisation, batch), rates in sorted(runs.items())
     ]
-    return _written(rows)
-
-
-def _written(rows: Sequence[Mapping[str, object]]) -> str:
-    import pandas
-
     return pandas.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n")
-
-
-def _trained(file: Path, backend: str) -> list[dict[str, object]]:
-    """The rows of a summary: each column that is no fact about the system is a benchmark's, and holds minutes."""
-    facts = ("submitter", "system", "accelerators_count", "framework")
-    rows = list[dict[str, object]]()
-    try:
-        with file.open(newline="", encoding=encoding_of(file)) as lines_:
-            for line in csv.DictReader(lines_):
-                organisation, system, devices, software = (no_formula(plain(line[name])) for name in facts)
-                rows += [
-                    {"system": system, "backend": backend, "software": software, "model": model, "workers": devices}
-                    | {"minutes_to_train": minutes, "source": f"MLPerf, {organisation}"}
-                    for model, minutes in line.items()
-                    if model and not model.endswith(_FACTS) and re.fullmatch(r"\d+(\.\d+)?", minutes or "")
-                ]
-    except OSError as error:
-        raise InvalidInput(f"{file}: {error.strerror}") from None
-    except (KeyError, TypeError, csv.Error) as missing:
-        raise InvalidInput(f"{file}: no summary of MLPerf's results, for it does not have {missing}") from None
-    if not rows:
-        raise InvalidInput(f"{file}: has no benchmark with a time")
-    return rows
 
 
 def _run(log: Path) -> tuple[tuple[str, str, str, int], float]:

@@ -1,9 +1,8 @@
 """Tables (CSV) of others' measurements, or of numbers of one's own that harness did not measure.
 
-Three kinds of table, which their columns tell apart: throughputs (img/s); scaling efficiencies, where only those were
-published; and minutes until a model was trained. A table of throughputs needs system, backend, nodes and img_per_s;
-``TEMPLATE`` has every column. Tables that harness writes (`harness results export`, `harness table --format csv`) are
-read again.
+Two kinds of table, which their columns tell apart: throughputs (img/s), and scaling efficiencies, where only those were
+published. A table of throughputs needs system, backend, nodes and img_per_s; ``TEMPLATE`` has every column. Tables that
+harness writes (`harness results export`, `harness table --format csv`) are read again.
 """
 
 from __future__ import annotations
@@ -169,21 +168,6 @@ class Efficiency(PublishedRow):
     base: CountCell = Field(None, serialization_alias="published_base")
 
 
-class Trained(PublishedRow):
-    """The minutes in which so many ``workers`` trained a model to the quality that its benchmark wants."""
-
-    strategy: str = Field(min_length=1)
-    workers: int = Field(ge=1, le=MOST)
-    minutes_to_train: float = Field(gt=0, exclude=True)  # results have seconds
-
-    def result(self) -> dict[str, Any]:
-        trained = {"target": "the benchmark's quality", "time_to_accuracy_s": 60 * self.minutes_to_train}
-        return super().result() | trained
-
-
-_KINDS: dict[str, type[PublishedRow]] = {"scaling_efficiency": Efficiency, "minutes_to_train": Trained}  # by a column
-
-
 def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> list[PublishedRow]:
     """The rows of one table, of which ``doubled`` is told those that are alike in every field: they count once.
 
@@ -199,7 +183,7 @@ def read(path: Path, doubled: Callable[[str], None] = lambda reason: None) -> li
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             header = [_column(name) for name in next(lines, [])]
             ours = {*header} >= _EXPORTED or {*header} >= _TABLE
-            kind = next((kind for column, kind in _KINDS.items() if column in header and not ours), Throughput)
+            kind = Efficiency if "scaling_efficiency" in header and not ours else Throughput
             if ours and "model" not in header:
                 raise InvalidInput(f"{path}: line 1: the model is missing; {EXPORT}")
             if wrong := _wrong_header(kind, header, ours):

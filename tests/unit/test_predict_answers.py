@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness import results
-from harness.errors import HarnessError
 from tests.conftest import ROOT, Harness
 from tests.scripts import script
-from tests.wording import Wording
 
 answers = script("studies/published/answers.py")
 PAGE = ROOT / "docs" / "answers.md"
@@ -21,23 +19,39 @@ def committed() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
+def same(page: str, other: str) -> bool:
+    """Check that two pages say the same: equal words, and numbers equal to a unit of their last digit or half a per cent.
+
+    Least squares and random draws differ in their last digits from processor to processor.
+    """
+
+    def close(*texts: str) -> bool:
+        digits = max(len(text.partition(".")[2]) for text in texts)
+        values = [float(text.replace(",", "")) for text in texts]
+        return bool(abs(values[0] - values[1]) <= max(1.01 * 10**-digits, 0.005 * max(values)))
+
+    number = re.compile(r"\d[\d,]*(?:\.\d+)?")
+    words = number.sub("#", page) == number.sub("#", other)
+    return words and all(map(close, number.findall(page), number.findall(other)))
+
+
 @pytest.mark.slow
 def test_the_committed_page_is_what_would_be_written_today() -> None:
-    answers.main(["--check", str(PAGE)])
+    assert same(committed(), answers.page()), f"{PAGE} is out of date; `{answers.COMMAND}` writes it anew"
 
 
 def test_a_page_with_another_figure_or_word_is_out_of_date() -> None:
     for old, new in (("15,000 img/s", "16,000 img/s"), ("Predicted", "Measured")):
         changed = committed().replace(old, new)
         assert changed != committed()
-        assert not answers.same(changed, committed())
+        assert not same(changed, committed())
 
 
 def test_last_digits_may_differ_from_machine_to_machine() -> None:
-    assert answers.same("9,330 img/s (8,940 – 9,870), 1.4 %", "9,340 img/s (8,950 – 9,870), 1.5 %")
-    assert not answers.same("9,330 img/s, 1.4 %", "9,430 img/s, 1.4 %")
-    assert not answers.same("9,330 img/s, 1.4 %", "9,330 img/s, 1.6 %")
-    assert not answers.same("1.4 % with 8 PS", "1.4 % with 12 PS")
+    assert same("9,330 img/s (8,940 – 9,870), 1.4 %", "9,340 img/s (8,950 – 9,870), 1.5 %")
+    assert not same("9,330 img/s, 1.4 %", "9,430 img/s, 1.4 %")
+    assert not same("9,330 img/s, 1.4 %", "9,330 img/s, 1.6 %")
+    assert not same("1.4 % with 8 PS", "1.4 % with 12 PS")
 
 
 def test_every_note_is_used_and_every_mark_has_a_note() -> None:
@@ -115,14 +129,3 @@ def test_what_the_measurements_do_not_bear_is_said() -> None:
     )
     assert float(xlarge[0]) > 20 and float(xlarge[1]) < 1.2 * float(xlarge[0])  # two lines err hardly more there
     assert re.search(r"Cut tensors into slices\.\*\* .*: 1\.\d\d × \(1\.\d\d – 1\.\d\d\) on 128", text)
-
-
-def test_an_outdated_page_is_said_with_the_command_that_mends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    monkeypatch.setattr(answers, "page", committed)
-    (tmp_path / "old.md").write_text(committed().replace("Predicted", "Measured", 1))
-    with pytest.raises(HarnessError) as refused:
-        answers.main(["--check", str(tmp_path / "old.md")])
-    wording("--check").answered(refused.value, FILE=tmp_path / "old.md", COMMAND=answers.COMMAND)
-    assert refused.value.exit_code == 1

@@ -198,8 +198,8 @@ def test_what_a_table_does_not_say_is_claimed_by_nobody(tmp_path: Path, harness:
     ]
     assert len({line.style for line in lines_}) == 2
     assert figures.panel_name("", "") == "a model that is not stated"
-    shown = harness("table", "own.csv", "--style", "report2017").succeeded().stdout
-    assert "Mine · deepspeed · relative to 1 worker" in shown and "real" not in shown and "synthetic" not in shown
+    shown = harness("table", "own.csv").succeeded().stdout
+    assert "All rows: published, Mine." in shown and "real" not in shown and "synthetic" not in shown
     wording("fit").ended(harness("model", "fit", "own.csv"), 2)
 
 
@@ -290,30 +290,13 @@ def test_logs_of_mlperf_become_a_table_with_their_deviation(tmp_path: Path, harn
             lines += [event("epoch_stop", begin + 60_000)]
         (tmp_path / "logs" / f"result_{number}.txt").write_text("a line of another kind\n" + "\n".join(lines))
     wanted = ["--backend", "horovod", "--devices", "128"]
-    harness("results", "import", "mlperf", "logs", *wanted, "-o", "daint.csv").succeeded()
+    (tmp_path / "daint.csv").write_text(harness("results", "import", "logs", *wanted).succeeded().stdout)
     (row,) = results.load([tmp_path / "daint.csv"])
     assert ",'=Piz Daint GPU," in "," + (tmp_path / "daint.csv").read_text().splitlines()[1]  # no formula
     assert (row.system, row.model, row.workers, row.batch_size, row.runs) == ("=Piz Daint GPU", "cosmoflow", 128, 2, 3)
     assert (row.img_per_s, row.stdev) == pytest.approx((99.0164, 0.9804), rel=1e-3)
     (tmp_path / "other.txt").write_text("img/s 3")
-    wording("other.txt").refused(harness("results", "import", "mlperf", "other.txt", *wanted))
-    wording("--devices").refused(harness("results", "import", "mlperf", "logs", *wanted[:2]))
-
-
-def test_a_summary_of_mlperf_is_minutes_to_train(tmp_path: Path, harness: Harness, wording: Wording) -> None:
-    head = "division,submitter,system,host_processors_count,accelerators_count,framework,notes,resnet,ssd,details_url\n"
-    rows = (
-        "closed,Azure,ND96amsr_n1,2,8,MxNet 22.04,,29.374,,u\nclosed,Azure,ND96amsr_n8,16,64,MxNet 22.04,9,4.587,,u\n"
-    )
-    (tmp_path / "summary.csv").write_text(head + rows)
-    harness("results", "import", "mlperf", "summary.csv", "--backend", "horovod", "-o", "azure.csv").succeeded()
-    shown = harness("table", "azure.csv").succeeded().stdout
-    assert all(text in shown for text in ("resnet", "1,762.4", "275.2", "ND96amsr_n8")) and "ssd" not in shown
-    (one, _) = results.load([tmp_path / "azure.csv"], with_accuracies=True)
-    assert (one.workers, one.software, one.time_to_accuracy_s) == (8, "MxNet 22.04", pytest.approx(29.374 * 60))
-    assert not results.load([tmp_path / "azure.csv"])  # no img/s
-    (tmp_path / "summary.csv").write_text("a,b\n1,2\n")
-    wording("summary.csv").refused(harness("results", "import", "mlperf", "summary.csv", "--backend", "x"))
+    wording("other.txt").refused(harness("results", "import", "other.txt", *wanted))
 
 
 def test_the_network_may_be_what_other_suites_printed(tmp_path: Path, harness: Harness) -> None:

@@ -252,6 +252,17 @@ def test_a_published_efficiency_stands_without_a_throughput() -> None:
     assert math.isnan(points["resnet50", 512].img_per_s) and all(one.baseline is None for one in found)
 
 
+@pytest.mark.parametrize(
+    ("system", "printed"),
+    [("Piz Daint XC50 P100", {8: 92.07, 64: 80.46, 128: 52.11}), ("EC2 p2.xlarge K80", {16: 88.31, 64: 50.96})],
+)
+def test_efficiencies_are_as_the_report_of_2017_printed_them(system: str, printed: dict[int, float]) -> None:
+    curves = scaling.curves(results.load(["reference:CSCS internship"]), by="family")
+    (curve,) = [each for each in curves if (each.facets["system"], each.facets["data"]) == (system, "synthetic")]
+    shares = {point.workers: 100 * point.efficiency for point in curve.points if point.workers in printed}
+    assert shares == pytest.approx(printed, abs=0.005)
+
+
 def test_io_overhead_is_what_real_images_cost_of_the_synthetic_throughput() -> None:
     rows = [run(8, [100.0, 101.0, 99.0]), run(8, [90.0, 91.0, 89.0], data="real"), run(16, [200.0] * 3)]
     ((curve, (found,)),) = scaling.io_overheads(scaling.curves(listed(rows)))
@@ -272,6 +283,8 @@ def test_io_overheads_of_published_tables() -> None:
     told = {
         (curve.facets["system"], one.workers): one for curve, several in scaling.io_overheads(found) for one in several
     }
-    assert 100 * told["Piz Daint XC50 P100", 8].overhead == pytest.approx(10.44, abs=0.005)
+    printed = {("Piz Daint XC50 P100", 8): 10.44, ("Piz Daint XC50 P100", 16): 11.43, ("EC2 p2.8xlarge K80", 8): 17.65}
+    for place, overhead in printed.items():
+        assert 100 * told[place].overhead == pytest.approx(overhead, abs=0.005)
     assert told["Piz Daint XC50 P100", 8].interval is None
     assert len(told) == 24

@@ -21,7 +21,6 @@ COMMANDS = {
     "export parquet": ("results", "export", "RUNS", "-o", "out.parquet"),
     "list references": ("list", "references"),
     "table": ("table", "RUNS"),
-    "tables of 2017": ("table", "RUNS", "--style", "report2017"),
     "best": ("best", "RUNS"),
     "report": ("report", "RUNS", "-o", "out.html"),
     "history": ("history", "RUNS"),

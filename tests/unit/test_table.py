@@ -1,4 +1,4 @@
-"""The table of runs, and the tables of the 2017 report."""
+"""The table of runs."""
 
 import csv
 import io
@@ -14,11 +14,11 @@ import pytest
 from harness import results
 from harness.core.backend import backend as known_backend
 from harness.errors import InvalidInput
-from harness.report.text import outcomes, report2017
+from harness.report.text import outcomes
 from harness.report.text import runs as of_runs
 from harness.report.text import table as tables
 from harness.report.text.table import table as table_of
-from harness.results import Result, published
+from harness.results import Result
 from harness.results.result import of_training
 from tests import made
 from tests.conftest import Harness
@@ -82,7 +82,7 @@ def test_the_best_of_several_numbers_of_servers_at_the_smallest_size_is_the_base
     assert column(printed(listed(rows)), "scaling efficiency") == ["94.7 %", "100.0 % (baseline)"]
 
 
-def test_published_strategies_are_relative_to_what_they_have_in_common_as_in_the_tables_of_2017() -> None:
+def test_published_strategies_are_relative_to_what_they_have_in_common_as_in_the_report_of_2017() -> None:
     published_ = results.load(["reference:CSCS internship"])
     shown = of_runs.table_of_runs([run for run in published_ if "Daint" in run.system])
     found = {heading.heading: heading.cells for heading in shown.columns}
@@ -172,10 +172,9 @@ def test_formats_hold_the_same_table(harness: Harness) -> None:
     assert "All rows: tensorflow, mpi, published, Piz Daint XC50 P100, resnet50, synthetic data, batch 64," in markdown
 
 
-def test_the_tables_of_2017_are_one_csv_with_their_titles(harness: Harness) -> None:
-    rows = csv_rows(harness, "reference:CSCS internship", "--style", "report2017")
-    assert len(rows) == 24 and len({row["table"] for row in rows}) > 1
-    assert {row["efficiency synthetic"] for row in rows if row["workers"] == "1"} == {"1.0"}
+def test_several_tables_are_one_csv_with_their_titles() -> None:
+    shown = [tables.Table([tables.column_of("img/s", [("1.50", 1.5)])], title) for title in ("first", "second")]
+    assert tables.as_csv(shown).splitlines() == ["table,img/s", "first,1.5", "second,1.5"]
 
 
 def csv_rows(harness: Harness, *arguments: str) -> list[dict[str, str]]:
@@ -197,7 +196,7 @@ def test_efficiencies_may_be_relative_to_another_baseline() -> None:
 
 def test_a_baseline_that_nobody_measured_is_refused_with_those_there_are(wording: Wording) -> None:
     rows = [run(size, [100.0 * size]) for size in (1, 2)]
-    for table in (of_runs.table_of_runs, of_runs.points, report2017.tables_of_2017):
+    for table in (of_runs.table_of_runs, of_runs.points):
         with wording("--baseline 3").raises(InvalidInput):
             table(listed(rows), 3)
 
@@ -235,80 +234,6 @@ def test_points_for_scripts_have_all_values_and_no_nan() -> None:
 def test_json_of_published_results_is_valid(harness: Harness) -> None:
     found = harness("table", "reference", "--json").succeeded().json
     assert {"workers", "img_per_s", "efficiency", "tried", "scaling"} <= set(found[0])
-
-
-# --- the tables of 2017 ---------------------------------------------------------------------------
-
-
-def published_rows() -> list[dict[str, str]]:
-    with (published.FOLDER / "published_img_per_s.csv").open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["source"].startswith("CSCS internship report 2017")]
-
-
-def tables_of(text: str) -> dict[str, list[dict[str, str]]]:
-    """Lines of the tables by system, each as a dictionary by heading."""
-    found = {}
-    for block in text.split("\n\n"):
-        title, *table = block.splitlines()
-        headings, *lines = cells("\n".join(table))
-        found[title.split(" · ")[0]] = [dict(zip(headings, line, strict=True)) for line in lines]
-    return found
-
-
-def test_the_tables_of_2017_follow_from_its_throughputs(harness: Harness) -> None:
-    """Every figure, by the report's formulas: img/s(N) / (N · img/s(1)), and (synthetic − real) / synthetic."""
-    text = harness("table", "reference:CSCS internship", "--style", "report2017").succeeded().stdout
-    shown = tables_of(text.strip())
-    rows = published_rows()
-    img_per_s = {(row["system"], int(row["devices"]), row["data"]): float(row["img_per_s"]) for row in rows}
-    best = {(row["system"], int(row["devices"]), row["data"]): (row["strategy"], row["num_ps"]) for row in rows}
-    assert sum(len(lines) for lines in shown.values()) == 24
-    for system, lines in shown.items():
-        for line in lines:
-            workers = int(line["workers"])
-            synthetic, real = (img_per_s[system, workers, data] for data in ("synthetic", "real"))
-            efficiencies = [
-                100 * each / (workers * img_per_s[system, 1, data])
-                for each, data in ((synthetic, "synthetic"), (real, "real"))
-            ]
-            assert line["img/s synthetic"] == f"{synthetic:.2f}" and line["img/s real"] == f"{real:.2f}"
-            assert line["efficiency synthetic"] == f"{efficiencies[0]:.2f} %"
-            assert line["efficiency real"] == f"{efficiencies[1]:.2f} %"
-            assert line["speedup"] == f"{synthetic / img_per_s[system, 1, 'synthetic']:.2f}"
-            assert line["I/O overhead"] == f"{100 * (synthetic - real) / synthetic:.2f} %"
-            of = [best[system, workers, data] for data in ("synthetic", "real")]
-            assert line["method"] == " / ".join(dict.fromkeys(strategy for strategy, _ in of))
-            assert line["PS"] == " / ".join(dict.fromkeys(count for _, count in of))
-
-
-@pytest.mark.parametrize(
-    ("system", "workers", "column", "printed"),
-    [
-        ("Piz Daint XC50 P100", 8, "efficiency synthetic", "92.07 %"),
-        ("Piz Daint XC50 P100", 64, "efficiency synthetic", "80.46 %"),  # 80.5 %
-        ("Piz Daint XC50 P100", 128, "efficiency synthetic", "52.11 %"),  # 52.1 %
-        ("EC2 p2.xlarge K80", 16, "efficiency synthetic", "88.31 %"),
-        ("EC2 p2.xlarge K80", 64, "efficiency synthetic", "50.96 %"),
-        ("Piz Daint XC50 P100", 8, "I/O overhead", "10.44 %"),
-        ("Piz Daint XC50 P100", 16, "I/O overhead", "11.43 %"),
-        ("EC2 p2.8xlarge K80", 8, "I/O overhead", "17.65 %"),
-    ],
-)
-def test_figures_as_the_report_of_2017_printed_them(system: str, workers: int, column: str, printed: str) -> None:
-    shown = tables_of(tables.as_text(report2017.tables_of_2017(results.load(["reference:CSCS internship"]))))
-    (line,) = [line for line in shown[system] if line["workers"] == str(workers)]
-    assert line[column] == printed
-
-
-def test_measured_tables_say_best_of_how_many_and_have_intervals() -> None:
-    rows = [run(1, [100.0, 101.0, 99.0], **SERVERS), run(1, [95.0, 96.0, 94.0], data="real", **SERVERS)]
-    rows += [run(8, [700.0 + ps, 705.0, 695.0], **{**SERVERS, "ps": ps}) for ps in (1, 2, 4)]
-    rows += [run(8, [600.0, 606.0, 594.0], data="real", **{**SERVERS, "ps": 4})]
-    ((line, second),) = tables_of(tables.as_text(report2017.tables_of_2017(listed(rows)))).values()
-    assert (line["workers"], line["efficiency synthetic"], line["I/O overhead"][:6]) == ("1", "100.00 %", "5.00 %")
-    assert (second["PS"], second["best of"]) == ("4", "3 / 1")
-    for column in ("img/s synthetic", "img/s real", "efficiency synthetic", "I/O overhead"):
-        assert re.fullmatch(r"[\d.]+ (% )?\[[\d.]+, [\d.]+\]", second[column]), second[column]
 
 
 # --- on a terminal --------------------------------------------------------------------------------

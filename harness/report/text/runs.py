@@ -46,14 +46,15 @@ def notes(results: Sequence[Result]) -> list[str]:
 
 
 def _curves(results: Sequence[Result], baseline: int | None) -> list[Curve]:
-    """The curves of runs that have a number, with efficiencies relative to ``baseline`` workers.
+    """The curves of runs that have a number, with efficiencies relative to ``baseline`` workers. Raises InvalidInput.
 
     By default those of measured runs are relative to the base of their race, as the answer says, and those of publications
     to the smallest size, as they were published.
     Of two strategies with parameter servers publications tell the better one at each size. So the published curve of each
-    is relative to what they have in common, as in ``tables_of_2017``.
+    is relative to what they have in common, as in the report of 2017.
     """
-    numbers = with_number(results, baseline)
+    numbers = [run for run in results if run.completed]
+    check_baseline([run for run in numbers if not math.isnan(run.img_per_s)], baseline, "run")
     curves = scaling.curves(numbers, baseline=baseline or 0)
     entered = [] if baseline else races(numbers, curves)
     servers = [run for run in numbers if not run.measured and run.family == "parameter_servers"]
@@ -65,13 +66,6 @@ def _curves(results: Sequence[Result], baseline: int | None) -> list[Curve]:
     return [
         curve if curve.facets["origin"] == "published" else on_common_bases([curve], entered)[0] for curve in curves
     ]
-
-
-def with_number(results: Sequence[Result], baseline: int | None) -> list[Result]:
-    """The runs that have a number. Raises InvalidInput if none of them is on ``baseline`` workers."""
-    completed = [run for run in results if run.completed]
-    check_baseline([run for run in completed if not math.isnan(run.img_per_s)], baseline, "run")
-    return completed
 
 
 def check_baseline(having: Sequence[Result], baseline: int | None, kind: str) -> None:
@@ -214,7 +208,6 @@ def table_of_accuracies(results: Sequence[Result]) -> Table:
         column_of("s to target", [number_cell(run.time_to_accuracy_s, "{:,.1f}") for run in runs]),
         column_of("best top-1", [number_cell(run.top1, "{:.4g}") for run in runs]),
         column_of("img/s", [number_cell(run.rate, "{:.2f}") if run.completed else (run.status, None) for run in runs]),
-        Column("system", ["" if run.measured else run.system for run in runs], optional=True),
         Column("started", [minute(run.started) if run.started else "" for run in runs], optional=True),
         Column("reason", *reasons(runs), optional=True),
     ]

@@ -21,7 +21,7 @@ LEAST_WIDE = 20  # characters of another column on a terminal that is too narrow
 CellValue = str | int | float | None
 Cell = tuple[str, CellValue]  # as people read it, and as CSV has it
 NOTHING: Cell = ("", None)
-_OF_WORDS = ("method", "unit", "energy of")  # columns that hold no figures
+_OF_WORDS = ("unit", "energy of")  # columns that hold no figures
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def number_cell(value: float, form: str) -> Cell:
     return NOTHING if math.isnan(value) else (form.format(value), value)
 
 
-def share_cell(share: float, limits: tuple[float, float] | None = None, digits: int = 1) -> Cell:
-    return percent(share, limits, digits), None if math.isnan(share) else share
+def share_cell(share: float) -> Cell:
+    return percent(share, None, 1), None if math.isnan(share) else share
 
 
 def dated(runs: Sequence[Any], configurations: Sequence[str], *names: str) -> list[str]:
