@@ -72,13 +72,20 @@ def drops(points: Sequence[Point]) -> dict[str, tuple[Drop | None, Drop | None]]
     }
 
 
+def doubles(start: Setting, switch: Setting | None) -> bool:
+    """Whether the fullest server sends twice the bytes on 32 nodes, as tensors are whole or servers no more."""
+    switched = {**start, **(switch or {})}
+    few, many = switched["ps"]
+    return bool(switched["placement"] != "partitioned" or few == many)
+
+
 def root_cause(points: Sequence[Point]) -> Outcome:
     whole, sliced, ratios = list[Ratio](), list[Ratio](), dict[str, Ratio]()
     for name, both in drops(points).items():
-        for side, measured in zip(("all", "none"), both, strict=True):
+        for side, start, switch, measured in zip(("all", "none"), (ALL, NONE), SWITCHES[name], both, strict=True):
             if measured:
                 ratios[f"{name}, from {side}"] = measured.ratio
-                (whole if (name == LARGEST) == (side == "none") else sliced).append(measured.ratio)
+                (whole if doubles(start, switch) else sliced).append(measured.ratio)
     needed = {f"{name}, from {side}" for name in ("nothing is switched", LARGEST) for side in ("all", "none")}
     if not needed <= ratios.keys():
         return "cannot say", ratios
@@ -102,7 +109,10 @@ def searched(points: Sequence[Point], links: float) -> Outcome:
 
 
 QUESTIONS: Questions = {
-    "root_cause": ("Does the largest whole tensor make the drop, and nothing else?", root_cause),
+    "root_cause": (
+        "Is there a drop wherever the fullest server sends twice the bytes on twice the nodes, and nowhere else?",
+        root_cause,
+    ),
     "search": (
         "Are 4 servers on 16 nodes and 12 on 32, as 2017 chose, faster than 6 and 20?",
         partial(searched, links=2.25),

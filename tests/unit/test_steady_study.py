@@ -222,12 +222,18 @@ def test_every_switch_of_a_cause_finds_its_points_and_names_what_makes_the_drop(
             assert drop is None or drop.ratio.value == pytest.approx(value), name
 
 
+def twice(spec: RunSpec) -> bool:
+    """The fullest server sends twice the bytes to twice the nodes."""
+    return whole(spec) or spec.options["ps"] == 16
+
+
 @pytest.mark.parametrize(
     ("grows", "answer"),
     [
-        (whole, "yes"),
+        (twice, "yes"),
+        (whole, "no"),  # half as many servers for each worker
         (lambda spec: spec.backend == "parameter_server", "no"),  # TensorFlow's runtime
-        (lambda spec: whole(spec) or spec.options["order"] == "none", "no"),  # a second cause
+        (lambda spec: twice(spec) or spec.options["order"] == "none", "no"),  # a second cause
     ],
 )
 def test_the_root_cause_is_answered_only_if_it_alone_makes_the_drop(
