@@ -212,7 +212,7 @@ def launch_plan(
     arrangement = backend.arrange(spec)
     formats = () if spec.kernel else backend.data_formats(str(spec.framework), spec.device)
     entry = PROGRAM_MAIN if spec.program else WORKER_MAIN
-    last_port = allocation.base_port + len(seats) - 1
+    last_port = allocation.base_port + len(seats) * (2 if spec.trace_steps else 1) - 1  # for the clocks of a trace, too
     if last_port > LAST_PORT:
         raise InvalidInput(
             f"--port {allocation.base_port}: the last port would be {last_port}; the highest is {LAST_PORT}"

@@ -210,7 +210,7 @@ class Program(Frozen):
 # Fields that mean nothing to a kernel.
 OF_TRAINING = (
     *("model", "batch_size", "image_size", "data", "data_threads", "data_cache", "learning_rate"),
-    *("straggler_limit", "require_rdma", "save_parameters", "data_format"),
+    *("straggler_limit", "require_rdma", "save_parameters", "data_format", "trace_steps"),
 )
 COMPOSED = {"options", "training", "kernel", "program", "warmup_auto"}  # of RunSpec: follow from options, and are none
 MOST_WARMUP = 200  # steps of --warmup auto
@@ -278,6 +278,7 @@ class RunSpec(Frozen):
     timeout_s: float = option(1800.0, "seconds after which a repeat counts as hung", gt=0, le=1e7)
     straggler_limit: float = option(2.0, "a rank slower than this × the median rank fails the run", gt=1)
     require_rdma: bool = option(False, "fail unless cards with RDMA carry what nodes exchange")
+    trace_steps: int = option(0, "steps to trace after the measured ones; see `harness trace`", ge=0, le=100)
     save_parameters: bool = option(False, "keep the trained parameters of every rank (npz)")
     training: Training | None = option(None, "train to an accuracy instead of measuring img/s")
     kernel: KernelSizes | None = option(None, "measure a kernel instead of training")
@@ -300,6 +301,8 @@ class RunSpec(Frozen):
             )
         if self.warmup_auto and (self.kernel or self.program):
             raise ValueError("--warmup auto is for measurements of img/s; give a number of steps")
+        if self.training and self.trace_steps:
+            raise ValueError("--trace-steps is for measurements of img/s; leave it out")
         if not self.emulated and (self.dilation, self.bytes_scale) != (1, 1):
             option = "--dilation" if self.dilation != 1 else "--bytes-scale"
             raise ValueError(f"{option} is for emulated devices: give --device {EMULATED}NAME, such as {EMULATED}p100")
@@ -314,6 +317,7 @@ class RunSpec(Frozen):
         absent += [] if self.kernel else ["kernel"]
         absent += OF_STEPS if self.program else ["program"]
         absent += [] if self.mpi else ["mpi"]
+        absent += [] if self.trace_steps else ["trace_steps"]
         absent += ["data_format"] if self.data_format == "auto" else []
         absent += [] if self.warmup_auto else ["warmup_auto"]
         absent += [] if self.emulated else ["dilation", "bytes_scale"]

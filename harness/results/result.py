@@ -31,7 +31,7 @@ LOCAL = "local"  # the site of what no site's profile was used for
 LENGTH = {"warmup_steps": "warm-up steps", "steps": "measured steps", "dilation": "dilation"}
 UNKNOWN = Fingerprint(note="nothing tells what was computed")
 # Fields of a spec that change neither what is measured nor how.
-IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters", "warmup_auto", *LENGTH}
+IRRELEVANT = {"repeats", "timeout_s", "straggler_limit", "save_parameters", "trace_steps", "warmup_auto", *LENGTH}
 _LABELS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "caffe2": "Caffe2", "jax": "JAX"}
 _BROUGHT_BY = {"caffe2": "torch"}  # a framework that is no package of its own, and the package that has it
 _PER_JOB = re.compile(r"SLURM_JOB_ID|PMIX?_\w+")  # variables that say nothing about the machine

@@ -91,6 +91,11 @@ class Job:
         return self.plan.get("emulation")
 
     @property
+    def traced_steps(self) -> int:
+        """The number of steps to trace after the measured ones."""
+        return int(self.spec.get("trace_steps", 0))
+
+    @property
     def data_format(self) -> str:
         """``NCHW`` or ``NHWC``, the order of images in memory; weights and batches are canonical in either."""
         return str(self.plan["data_format"]).upper()

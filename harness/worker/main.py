@@ -30,8 +30,10 @@ from harness.worker.gpus import EVERY_MS, EVERY_MS_OF_TRAININGS, GpuWatch
 from harness.worker.job import Job
 from harness.worker.loop import measure
 from harness.worker.network import listen
+from harness.worker.notes import Notes
 from harness.worker.process import Events, end_with_launcher, parser, remove_sockets
 from harness.worker.steady import settled
+from harness.worker.trace import Echo, fields, trace
 from harness.worker.trainer import Learner, Trainer
 from harness.worker.training import train
 
@@ -46,9 +48,12 @@ def run_process(run_dir: Path, repeat: int, index: int) -> int:
     try:
         # Servers may share a port without an error (gRPC does), and then the world falls apart. So look first.
         listen(job.process["address"], job.process["port"]).close()
+        if job.traced_steps:
+            _kept.append(Echo(job))
         trainer_module = load_trainer(job.plan["trainer"])
         if job.process["role"] == "ps":
-            trainer_module.serve(job, lambda: _ready(events))
+            if notes := trainer_module.serve(job, lambda: _ready(events)):
+                events.emit("trace", **fields(notes))
         elif job.kernel:
             _kernel(job, events, trainer_module)
         else:
@@ -126,6 +131,8 @@ def _work(job: Job, events: Events, trainer_module: Any) -> None:
     if job.spec["save_parameters"]:
         np.savez(job.repeat_dir / f"parameters-{job.rank}.npz", **state.parameters)  # type: ignore[arg-type]
     events.emit("evidence", **state.evidence(job), **cache, **seen)
+    if job.traced_steps:
+        events.emit("trace", **trace(trainer, job, Notes(job.name)))
     _leave(job, events, trainer)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.models.initial import initial_value
 from harness.worker.job import Job
+from harness.worker.notes import Notes
 
 PADDING = -1  # the label of a row that is there only to fill a batch
 
@@ -137,7 +138,10 @@ class Trainer(Protocol):
         return []
 
     def state(self) -> State:
-        """The state after the last step. Called after a barrier; no step follows."""
+        """The state after the last measured step. Called after a barrier; only traced steps may follow."""
+
+    def trace(self, notes: Notes) -> None:
+        """Note in ``notes`` the events of the steps that follow. Called once, while all workers stand still."""
 
     def close(self) -> None:
         """Leave in good order. Called after a barrier; parameter servers end because of it."""

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from typing import Any, List, Sequence
+from typing import Any, Callable, List, Sequence
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from harness.models import torch_layers
 from harness.worker.frameworks.torch import TorchTrainer, carrier, join
+from harness.worker.notes import BACKWARD, FORWARD, READY, REDUCE, Notes
 from harness.worker.trainer import State
+
+
+Averaging = torch.futures.Future[torch.Tensor]
 
 
 class PyTorchTrainer(TorchTrainer):
@@ -52,8 +57,9 @@ class PyTorchTrainer(TorchTrainer):
 
             self._train = GraphedStep(self.train, aside)
         if self._hook:
-            ddp.register_comm_hook(None, lambda _, bucket: self._hook.average(bucket.buffer()))
-        self._model = torch.compile(ddp) if options["compile"] else ddp
+            self._average: Callable[[dist.GradBucket], Averaging] = lambda bucket: self._hook.average(bucket.buffer())
+            ddp.register_comm_hook(None, lambda _, bucket: self._average(bucket))
+        self._ddp, self._model = ddp, torch.compile(ddp) if options["compile"] else ddp
 
     def step(self) -> None:
         self._losses.append((self._train or self.train)(*next(self._batches)))
@@ -70,6 +76,31 @@ class PyTorchTrainer(TorchTrainer):
         if self._hook:
             return self._state(self._hook.size, self._hook.transport(), mpi={"overlap": self._hook.overlaps})
         return self._state(dist.get_world_size(), carrier(self._interface))
+
+    def trace(self, notes: Notes) -> None:
+        """Also when buckets are handed over and averaged. A compiled or recorded step is traced in no other way."""
+        if self._train or self._job.spec["options"]["compile"]:
+            notes.missing.update(dict.fromkeys((FORWARD, BACKWARD, READY), "the step is compiled as a whole"))
+        else:
+            super().trace(notes)
+        names = {held: name for name, held in torch_layers.trained(self._module, self._specification).items()}
+
+        def average(bucket: dist.GradBucket) -> Averaging:
+            buffer, began, step = bucket.buffer(), notes.now(), notes.step
+            held = " ".join(names[each] for each in bucket.parameters())
+
+            def averaged(future: Any) -> torch.Tensor:
+                notes.note(REDUCE, held, began, notes.now(), size=buffer.nbytes, step=step)
+                return buffer
+
+            if self._hook:
+                return self._hook.average(buffer).then(averaged)
+            summing = dist.all_reduce(buffer.div_(dist.get_world_size()), async_op=True)
+            return summing.get_future().then(averaged)
+
+        self._average = average
+        if not self._hook:
+            self._ddp.register_comm_hook(None, lambda _, bucket: average(bucket))
 
     def close(self) -> None:
         if self._hook:

@@ -74,7 +74,7 @@ class Holder:
     """One server. Messages of several workers may be under way at once."""
 
     def __init__(self, job: Job, link: Link) -> None:
-        self._job, self._link, self.is_done = job, link, False
+        self._job, self._link, self.is_done, self.notes = job, link, False, None
         self._held, self._met = torch.zeros(0), 0
         self.sending: DefaultDict[int, List[Wait]] = defaultdict(list)
 

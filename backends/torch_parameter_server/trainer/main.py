@@ -22,6 +22,7 @@ from harness.models import torch_layers
 from harness.worker import traffic
 from harness.worker.checkpoint import velocity
 from harness.worker.frameworks.torch import TorchTrainer
+from harness.worker.notes import ASK, PULL, PUSH, Notes
 from harness.worker.trainer import Evaluation, State
 
 
@@ -33,13 +34,17 @@ class PullAndPush(TorchTrainer):
         self._link, self._rate = open_link(job), self._sgd.rate
         self._servers = range(job.world_size, len(job.plan["processes"]))
         self._order = server.pull_order(job)
-        self._holders = {name: {piece.ps for piece in self._order if piece.tensor == name} for name, *_ in self._order}
+        self._pieces: DefaultDict[str, List[server.HeldPiece]] = defaultdict(list)
+        for piece in self._order:
+            self._pieces[piece.tensor].append(piece)
+        self._holders = {name: {piece.ps for piece in pieces} for name, pieces in self._pieces.items()}
         self._pushes: DefaultDict[int, List[server.HeldPiece]] = defaultdict(list)
         for piece in server.push_order(job):
             self._pushes[piece.ps].append(piece)
         self._sending: DefaultDict[str, List[Wait]] = defaultdict(list)
         self._coming: DefaultDict[str, List[Wait]] = defaultdict(list)
         self._gradients: Dict[str, torch.Tensor] = {}
+        self._notes: Optional[Notes] = None
         self.build()
         trained = torch_layers.trained(self._module, self._specification)
         self._flat = {name: flat(parameter) for name, parameter in trained.items()}
@@ -56,6 +61,7 @@ class PullAndPush(TorchTrainer):
             self._coming[piece.tensor].append(self._link.receive(part, ps, server.PULLED))
         self._optimizer.zero_grad(set_to_none=True)
         self._ask(server.STEP, [self._rate])
+        self._note(ASK, self._order)
         self._gradients.clear()
         self._unsent = {ps: deque(pieces) for ps, pieces in self._pushes.items()}
         self.loss().backward()
@@ -101,6 +107,11 @@ class PullAndPush(TorchTrainer):
         updates = int(self._hear(self._servers[0], 3)[2])
         return replace(self._state(self._world_size, self._link.name), updates=updates)
 
+    def trace(self, notes: Notes) -> None:
+        self._notes = notes
+        self._ask(server.TRACE)
+        super().trace(notes)
+
     def close(self) -> None:
         """All workers wait until the last one has said so: for a server the death of a worker is an error."""
         self._ask(server.LEAVE)
@@ -118,12 +129,19 @@ class PullAndPush(TorchTrainer):
                 piece = unsent.popleft()
                 part = self._gradients[piece.tensor][piece.begin : piece.end]
                 self._sending[piece.tensor].append(self._link.send(part, self._servers[ps]))
+                self._note(PUSH, [piece])
 
     def _wait(self, names: Sequence[str]) -> None:
         """Wait for the values of tensors, and for their gradients, which have arrived before that."""
         for name in names:
             finish(self._coming.pop(name, []))
+            self._note(PULL, self._pieces[name])
             finish(self._sending.pop(name, []))
+
+    def _note(self, kind: str, pieces: Sequence[server.HeldPiece]) -> None:
+        """Note that this worker asks for pieces, sends them (the begin of a transfer), or has them (the end of one)."""
+        for piece in pieces if self._notes else ():
+            server.note(self._notes, kind, piece, self._job.name, begins=kind == PUSH)
 
     def _read(self, kind: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Flat ``tensors`` become what the servers hold."""

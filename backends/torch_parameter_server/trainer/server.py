@@ -7,9 +7,10 @@ Everything else waits for the workers, so that a server needs neither a thread n
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict, deque
 from functools import partial
-from typing import Any, Callable, DefaultDict, Dict, Generator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, DefaultDict, Dict, Generator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -18,10 +19,11 @@ from harness.backends.torch_parameter_server.trainer.links import ANYBODY, Link,
 from harness.worker import traffic
 from harness.worker.frameworks.base import Sgd
 from harness.worker.job import Job
+from harness.worker.notes import APPLY, PULL, PUSH, Notes
 
 # A worker's requests, with their arguments. A step: the learning rate; it gets values, and its gradients follow. A sum:
 # numbers. Pieces to be read or written: VALUES or VELOCITIES. A server says that its update is COMPLETE, or that all are.
-STEP, SUM, COUNT, READ, WRITE, LEAVE, COMPLETE = range(7)
+STEP, SUM, COUNT, READ, WRITE, LEAVE, COMPLETE, TRACE = range(8)
 VALUES, VELOCITIES = range(2)
 MOST_NUMBERS = 1024  # in one message
 PULLED, ANSWER = range(2)  # tags of what a server sends
@@ -59,8 +61,21 @@ def _messages(pieces: Sequence[Tuple[str, int, int, int]]) -> List[HeldPiece]:
     ]
 
 
-def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) -> None:
-    """Be the server that ``make`` makes, until it is done: it holds a conversation with each worker."""
+def note(notes: Notes, kind: str, piece: HeldPiece, worker: str, begins: bool, step: Optional[int] = None) -> None:
+    """Note that a piece begins to move between a worker and its server, or that it has come."""
+    ends, now = (f"ps-{piece.ps}", worker), notes.now()
+    source, target = ends if kind == PULL else ends[::-1]
+    begin, end = (now, None) if begins else (None, now)
+    size = 4 * (piece.end - piece.begin)
+    notes.note(kind, label(piece), begin, end, size=size, source=source, target=target, step=step)
+
+
+def label(piece: HeldPiece) -> str:
+    return f"{piece.tensor}:{piece.begin}"
+
+
+def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) -> Optional[Notes]:
+    """Be the server that ``make`` makes, until it is done: it holds a conversation with each worker. Returns its notes."""
     torch.set_num_threads(job.spec["threads"])
     link = open_link(job)
     server = make(job, link)
@@ -78,6 +93,8 @@ def hold(make: Callable[[Job, Link], Any], job: Job, ready: Callable[[], None]) 
         waiting.append((buffer, link.receive(buffer, ANYBODY)))
     finish(wait for waits in server.sending.values() for wait in waits)
     link.close()
+    notes: Optional[Notes] = server.notes
+    return notes
 
 
 def buffers(elements: int, count: int) -> List[torch.Tensor]:
@@ -115,6 +132,9 @@ class Server:
         self._together: Sequence[int] = range(job.world_size, processes) if self._awaited > 1 else [self._number]
         self._complete = 0  # updates under way, of the servers that go on together, as the first of these counts them
         self._waiting = self._left = False
+        self.notes: Optional[Notes] = None
+        self._name = job.name
+        self._steps: Dict[int, int] = {}  # of traced ones, that under way by worker
 
     @property
     def is_done(self) -> bool:
@@ -137,12 +157,19 @@ class Server:
             request, count = int(numbers[0]), int(numbers[1])
             arguments = numbers[2 : 2 + count].tolist()
             if request == STEP:
+                if self.notes:
+                    self._steps[worker] += 1
                 if worker in self._pushers:
                     self._asking.append(worker)
                 else:
                     self._serve([worker])
                 for piece in self._pushed:
-                    self._add(piece, (yield)[: piece.end - piece.begin], rate=arguments[0])
+                    gradient = (yield)[: piece.end - piece.begin]
+                    self._note(PUSH, piece, worker)
+                    began = time.perf_counter()
+                    self._add(piece, gradient, rate=arguments[0])
+                    if self.notes:
+                        self.notes.note(APPLY, label(piece), began, self.notes.now(), step=self._steps[worker])
                 # It had all values before it could push: nothing is waited for.
                 finish(self.sending.pop(worker, []))
                 self._pushers.add(worker)
@@ -154,6 +181,9 @@ class Server:
                         self._say_complete(self._together[:1])
             elif request == COMPLETE:
                 self._another_is_complete()
+            elif request == TRACE:
+                self.notes = self.notes or Notes(self._name)
+                self._steps[worker] = -1
             elif request == COUNT:
                 self._answer([worker], [*traffic.total(), self._applied // len(self._pulled)])
             elif request == READ:
@@ -214,6 +244,11 @@ class Server:
         for piece in self._pulled:
             for worker in workers:
                 self._send(worker, self._held[VALUES][piece], PULLED)
+                self._note(PULL, piece, worker)
+
+    def _note(self, kind: str, piece: HeldPiece, worker: int) -> None:
+        if self.notes:
+            note(self.notes, kind, piece, f"worker-{worker}", begins=kind == PULL, step=self._steps[worker])
 
     def _answer(self, workers: Sequence[int], numbers: List[float]) -> None:
         answer = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # a message is never empty

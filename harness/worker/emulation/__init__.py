@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 from harness import models
 from harness.worker.job import Job
 from harness.worker.network import interface_of
+from harness.worker.notes import BACKWARD, FORWARD, Notes
 
 INTER_OP_THREADS = 4  # of TensorFlow, for each device: a layer that waits holds one
 FORKED = "HARNESS_FORKED"  # the variable that says that a process was forked from one that had imported the framework
@@ -77,6 +78,7 @@ class Stream:
         self.gradient_factor = 2 * (number + 1) / (job.world_size * job.devices + 1)
         self.clock = clock
         self._layers = len(units(job))
+        self.note: Callable[[int, float], None] = lambda layer, took_s: None
         self.reset()
         _streams.append(self)
 
@@ -101,9 +103,24 @@ class Stream:
         remaining = self._free - self.clock()
         if remaining > 0:
             time.sleep(remaining)
-        late_s = self.clock() - self._free
+        now = self.clock()
+        late_s = now - self._free
         self.late_s.append(late_s)
         self.computed_s += seconds + late_s
+        self.note(layer, now - begin)
+
+
+def note_in(notes: Notes, job: Job) -> None:
+    """Have this process's devices note when their layers begin and end, each named by its first tensor."""
+    names = [unit.tensors[0] for unit in units(job)]
+
+    def note(layer: int, took_s: float) -> None:
+        now, is_forward = notes.now(), layer < len(names)
+        name = names[layer if is_forward else 2 * len(names) - 1 - layer]
+        notes.note(FORWARD if is_forward else BACKWARD, name, now - took_s, now)
+
+    for stream in _streams:
+        stream.note = note
 
 
 class CoreWatch:

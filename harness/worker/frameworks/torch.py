@@ -7,6 +7,7 @@ statistics left to each worker, as in every backend of the suite.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Sequence, Tuple
@@ -23,6 +24,7 @@ from harness.worker.emulation import definition
 from harness.worker.frameworks.base import DeviceTrainer, require_tf32
 from harness.worker.job import Job
 from harness.worker.network import interface_of, listen, nccl, nccl_meets_on
+from harness.worker.notes import BACKWARD, FORWARD, READY, Notes
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
 
 Batches = Iterator[Tuple[torch.Tensor, torch.Tensor]]
@@ -80,6 +82,48 @@ def overlapped(batches: Batches, device: torch.device) -> Batches:
         for held in (images, labels):
             held.record_stream(computing)  # its memory is not used again before the step has read it
         yield images, labels
+
+
+def by_cuda_events(notes: Notes) -> None:
+    """Have ``notes`` take the time of the GPU, by an event on the stream that is current."""
+
+    def now() -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    torch.cuda.synchronize()
+    first, at = now(), time.perf_counter()
+    notes.now, notes.seconds = now, lambda event: at + first.elapsed_time(event) / 1000.0  # elapsed_time is in ms
+
+
+def note_layer(module: torch.nn.Module, names: Mapping[torch.Tensor, str], notes: Notes, computes: bool) -> None:
+    """Have a module with these parameters note its passes, unless it ``computes`` nothing, and its gradients.
+
+    Its backward pass begins with the gradient of its output, and ends with the last of those of its parameters.
+    """
+    began: Dict[str, Any] = {}
+    layer, missing = next(iter(names.values())), set(names.values())
+
+    def begin(*_: Any) -> None:
+        began[FORWARD] = notes.now()
+
+    def end(_: Any, __: Any, output: torch.Tensor) -> None:
+        notes.note(FORWARD, layer, began[FORWARD], notes.now())
+        missing.update(names.values())
+        output.register_hook(lambda _: began.update({BACKWARD: notes.now()}))
+
+    def ready(held: torch.Tensor) -> None:
+        notes.at(READY, names[held], size=held.nbytes)
+        missing.discard(names[held])
+        if computes and not missing:
+            notes.note(BACKWARD, layer, began[BACKWARD], notes.now())
+
+    if computes:
+        module.register_forward_pre_hook(begin)
+        module.register_forward_hook(end)
+    for held in names:
+        held.register_post_accumulate_grad_hook(ready)
 
 
 class TorchTrainer(DeviceTrainer):
@@ -179,6 +223,15 @@ class TorchTrainer(DeviceTrainer):
         held = self._held()
         for name, value in values.items():
             torch_layers.assign(held[name], value)
+
+    def trace(self, notes: Notes) -> None:
+        """Note when layers compute and when gradients are there, on the device's clock."""
+        if self._cuda:
+            by_cuda_events(notes)
+        names = {held: name for name, held in torch_layers.trained(self._module, self._specification).items()}
+        for module in self._module.modules():
+            if held := [held for held in module.parameters(recurse=False) if held in names]:
+                note_layer(module, {each: names[each] for each in held}, notes, computes=not self._job.emulation)
 
     def _held(self) -> Dict[str, torch.Tensor]:
         """All tensors that training changes, by name. Velocities that the optimizer still lacks are made here: zeros."""
