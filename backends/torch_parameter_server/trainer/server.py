@@ -19,7 +19,7 @@ from harness.backends.torch_parameter_server.trainer.links import ANYBODY, Link,
 from harness.worker import traffic
 from harness.worker.frameworks.base import Sgd
 from harness.worker.job import Job
-from harness.worker.notes import APPLY, PULL, PUSH, Notes
+from harness.worker.notes import APPLY, ASK, PULL, PUSH, Notes
 
 # A worker's requests, with their arguments. A step: the learning rate; it gets values, and its gradients follow. A sum:
 # numbers. Pieces to be read or written: VALUES or VELOCITIES. A server says that its update is COMPLETE, or that all are.
@@ -65,7 +65,7 @@ def note(notes: Notes, kind: str, piece: HeldPiece, worker: str, begins: bool, s
     """Note that a piece begins to move between a worker and its server, or that it has come."""
     ends, now = (f"ps-{piece.ps}", worker), notes.now()
     source, target = ends if kind == PULL else ends[::-1]
-    begin, end = (now, None) if begins else (None, now)
+    begin, end = (now, now) if kind == ASK else (now, None) if begins else (None, now)
     size = 4 * (piece.end - piece.begin)
     notes.note(kind, label(piece), begin, end, size=size, source=source, target=target, step=step)
 
