@@ -12,6 +12,7 @@ import tensorflow as tf
 from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool
 
 Lookup = Callable[[str], tf.Tensor]
+SCOPE = "layer"  # of the operations of a layer, with its kernel's name, by which a trace knows them
 
 
 def build(
@@ -43,6 +44,10 @@ class TensorFlowLayers(Layers[tf.Tensor]):
         self._data_format, self._training = data_format, training
 
     def convolution(self, x: tf.Tensor, layer: Convolution) -> tf.Tensor:
+        with tf.name_scope(f"{SCOPE}/{layer.name}.conv.kernel/"):
+            return self._convolution(x, layer)
+
+    def _convolution(self, x: tf.Tensor, layer: Convolution) -> tf.Tensor:
         """A batch norm's scale, offset and statistics are float32, whatever x is."""
         kernel = self._tensor(f"{layer.name}.conv.kernel")
         x = tf.nn.conv2d(x, kernel, layer.stride, self._padding(layer), data_format=self._data_format)
@@ -79,8 +84,9 @@ class TensorFlowLayers(Layers[tf.Tensor]):
 
     def classifier(self, x: tf.Tensor) -> tf.Tensor:
         x = tf.reduce_mean(x, axis=[axis for axis in (1, 2, 3) if axis != self.channels])
-        x = tf.matmul(x, self._tensor("dense.kernel"))
-        return tf.cast(x, tf.float32) + tf.cast(self._tensor("dense.bias"), tf.float32)
+        with tf.name_scope(f"{SCOPE}/dense.kernel/"):
+            x = tf.matmul(x, self._tensor("dense.kernel"))
+            return tf.cast(x, tf.float32) + tf.cast(self._tensor("dense.bias"), tf.float32)
 
     def _padding(self, layer: Convolution) -> Union[str, Tuple[Tuple[int, int], ...]]:
         """TensorFlow's "SAME" is symmetric for stride 1 only."""

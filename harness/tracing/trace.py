@@ -18,11 +18,15 @@ from harness import models
 from harness.core.spec import RunSpec
 from harness.errors import InvalidInput
 from harness.worker.agent.seating import SPEC, folder_of, name_of, plan_of
-from harness.worker.notes import BACKWARD, FORWARD
-from harness.worker.notes import Event as Noted
+from harness.worker.notes import ASK, BACKWARD, FORWARD
 from harness.worker.trace import LEAD
 
-Look = tuple[float, float, float]  # a time of the first worker, what another clock is ahead of it, how far that may be off
+# A time of the first worker's clock; what another process's clock and its time of day are ahead of it; how far that is off.
+Look = tuple[float, float, float, float]
+
+
+# An event as it was noted, on our clock: step, kind, name, source, target, begin, end, bytes.
+Half = tuple[int, str, str, str, str, float | None, float | None, int]
 
 
 class Event(NamedTuple):
@@ -48,7 +52,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """Traced steps of a repeat.
+    """Traced steps of a repeat. On an emulated device seconds are its own.
 
     ``marks_s`` are by worker when each step begins, and when the last has ended. ``error_s`` is how far apart clocks may
     be. ``measured_s`` is the median of the measured steps. ``missing`` says by process and kind what no framework told.
@@ -102,11 +106,12 @@ def read(run_dir: Path, repeat: int = 1) -> Trace:
     before, after = traces["worker-0"]["clocks"]
     origin = traces["worker-0"]["marks_s"][LEAD]
 
-    def ours(process: str, seconds: float) -> float:
-        return _on_our_clock(seconds, before[process], after[process]) - origin
+    def ours(process: str, seconds: float, clock: str = "") -> float:
+        which = clock or process
+        return (_on_our_clock(seconds, before[which], after[which], bool(clock)) - origin) / spec.dilation
 
     noted = [
-        (*event[:5], *(None if when is None else ours(name, when) for when in event[5:7]), event[7])
+        (*event[:5], *(None if when is None else ours(name, when, event[8]) for when in event[5:7]), event[7])
         for name, trace in traces.items()
         for event in trace["events"]
     ]
@@ -120,22 +125,28 @@ def read(run_dir: Path, repeat: int = 1) -> Trace:
             for name, trace in traces.items()
             if "marks_s" in trace
         },
-        error_s=max(look[2] for looks in (before, after) for look in looks.values()),
-        measured_s=median(end - begin for marks in measured for begin, end in pairwise(marks)),
+        error_s=max(look[-1] for looks in (before, after) for look in looks.values()) / spec.dilation,
+        measured_s=median(end - begin for marks in measured for begin, end in pairwise(marks)) / spec.dilation,
         missing={name: trace["missing"] for name, trace in traces.items() if trace["missing"]},
     )
 
 
-def joined(noted: Sequence[Noted]) -> list[Event]:
-    """Whole events of those that were noted: a begin without an end goes with the next end of the same transfer."""
+def joined(noted: Sequence[Half]) -> list[Event]:
+    """Whole events of those that were noted: a begin without an end goes with the next end of the same transfer.
+
+    What is asked for leaves no sooner.
+    """
     whole: list[Event] = []
+    asked = {(step, name, *ends): end for step, kind, name, *ends, _, end, _ in noted if kind == ASK}
     begins: dict[tuple[int, str, str, str, str], deque[float]] = defaultdict(deque)
     for step, kind, name, source, target, begin, end, size in sorted(noted, key=lambda event: event[5] is None):
         transfer = step, kind, name, source, target
         if end is None and begin is not None:
             begins[transfer].append(begin)
         elif end is not None and (begin is not None or begins[transfer]):
-            whole.append(Event(*transfer, begins[transfer].popleft() if begin is None else begin, end, size))
+            begin = begins[transfer].popleft() if begin is None else begin
+            begin = max(begin, asked.get((step, name, target, source), begin))
+            whole.append(Event(*transfer, min(begin, end), end, size))
     return whole
 
 
@@ -144,7 +155,8 @@ def _reports(file: Path) -> dict[str, dict[str, Any]]:
     return {event["event"]: event for event in map(json.loads, file.read_text().splitlines())}
 
 
-def _on_our_clock(seconds: float, before: Look, after: Look) -> float:
+def _on_our_clock(seconds: float, before: Look, after: Look, of_day: bool) -> float:
     """A time of another clock on that of the first worker. Between two looks the clocks drift apart evenly."""
-    share = (seconds - before[1] - before[0]) / (after[0] - before[0])
-    return seconds - before[1] - share * (after[1] - before[1])
+    ahead, later = before[1 + of_day], after[1 + of_day]
+    share = (seconds - ahead - before[0]) / (after[0] - before[0])
+    return seconds - ahead - share * (later - ahead)

@@ -11,8 +11,9 @@ FORWARD, BACKWARD, READY, PUSH = "forward", "backward", "ready", "push"
 REDUCE, APPLY, ASK, PULL = "reduce", "apply", "ask", "pull"
 KINDS = (FORWARD, BACKWARD, READY, PUSH, REDUCE, APPLY, ASK, PULL)
 # Step; kind; name of the layer, the tensor or its piece (``dense.kernel:0``, with the first of its elements); process;
-# process that it goes to, if any; begin and end in seconds, None where only the other process knows; bytes.
-Event = Tuple[int, str, str, str, str, Optional[float], Optional[float], int]
+# process that it goes to, if any; begin and end in seconds, None where only the other process knows; bytes; the process by
+# the time of day of which these seconds are, "" for ``time.perf_counter`` of the process that notes.
+Event = Tuple[int, str, str, str, str, Optional[float], Optional[float], int, str]
 
 
 class Notes:
@@ -28,6 +29,7 @@ class Notes:
         self.now: Callable[[], Any] = time.perf_counter
         self.seconds: Callable[[Any], float] = float
         self._events: List[Tuple[Any, ...]] = []
+        self._later: List[Callable[[], None]] = []
 
     def note(
         self,
@@ -40,10 +42,18 @@ class Notes:
         source: str = "",
         target: str = "",
         step: Optional[int] = None,
+        clock: str = "",
     ) -> None:
-        """Note an event of this process, or of the process ``source``, in a step that is by default that under way."""
+        """Note an event of this process, or of the process ``source``, in a step that is by default that under way.
+
+        Its times are by the time of day on the host of the process ``clock``, or by ``now``.
+        """
         when = self.step if step is None else step
-        self._events.append((when, kind, name, source or self.process, target, begin, end, size))
+        self._events.append((when, kind, name, source or self.process, target, begin, end, size, clock))
+
+    def later(self, note_more: Callable[[], None]) -> None:
+        """Have ``note_more`` called when all steps have ended, which notes what takes a while to find."""
+        self._later.append(note_more)
 
     def at(self, kind: str, name: str, **more: Any) -> None:
         """Note that something happened just now."""
@@ -52,7 +62,10 @@ class Notes:
 
     def events(self) -> List[Event]:
         """All events so far, in seconds. Only after the device is synchronised."""
+        for note_more in self._later:
+            note_more()
+        self._later.clear()
         return [
-            (step, kind, name, source, target, *(when and self.seconds(when) for when in (begin, end)), size)
-            for step, kind, name, source, target, begin, end, size in self._events
+            (*event[:5], *(None if each is None else self.seconds(each) for each in event[5:7]), *event[7:])
+            for event in self._events
         ]

@@ -22,7 +22,7 @@ from harness.worker.trainer import Trainer
 
 LEAD, TAIL = 1, 1  # steps before those to trace, in which the pipeline fills, and after them, in which it empties
 LOOKS = 16  # at each clock
-CLOCK = struct.Struct("d")
+CLOCKS = struct.Struct("dd")
 PATIENCE_S = 60.0
 
 
@@ -40,7 +40,7 @@ class Echo:
                 asking.settimeout(PATIENCE_S)
                 asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 while asking.recv(1):
-                    asking.sendall(CLOCK.pack(time.perf_counter()))
+                    asking.sendall(CLOCKS.pack(time.perf_counter(), time.time()))
 
 
 def port_of(job: Job, process: Dict[str, Any]) -> int:
@@ -48,8 +48,9 @@ def port_of(job: Job, process: Dict[str, Any]) -> int:
     return int(process["port"]) + len(job.plan["processes"])
 
 
-def offsets(job: Job) -> Dict[str, Tuple[float, float, float]]:
-    """For each process: a time of this clock, what the process's clock is ahead of it, and how far that may be off, in s.
+def offsets(job: Job) -> Dict[str, Tuple[float, float, float, float]]:
+    """For each process: a time of this clock, what the process's clock and its time of day are ahead of it, and how far
+    these may be off; all in seconds.
 
     A clock is read between a question and its answer, so their middle is off by half of what lies between them at most.
     Of several questions that with the fastest answer counts (Cristian 1989, doi:10.1007/BF01784024).
@@ -62,11 +63,11 @@ def offsets(job: Job) -> Dict[str, Tuple[float, float, float]]:
             for _ in range(LOOKS):
                 begin = time.perf_counter()
                 asked.sendall(b"?")
-                (there,) = CLOCK.unpack(asked.recv(CLOCK.size, socket.MSG_WAITALL))
+                there = CLOCKS.unpack(asked.recv(CLOCKS.size, socket.MSG_WAITALL))
                 end = time.perf_counter()
                 looks.append(((end - begin) / 2, (begin + end) / 2, there))
-        error, middle, there = min(looks)
-        seen[name_of(process)] = (middle, there - middle, error)
+        error, middle, (clock, day) = min(looks)
+        seen[name_of(process)] = (middle, clock - middle, day - middle, error)
     return seen
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence, Tuple
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Dict, List, Sequence, Tuple
 
 import horovod.torch as hvd
 import torch
 
 from harness.backends.horovod.trainer import world
+from harness.models import torch_layers
 from harness.worker.frameworks.torch import TorchTrainer
+from harness.worker.notes import REDUCE, Notes
 from harness.worker.trainer import State
+
+
+LOOK_S = 0.5e-3
 
 
 class HorovodTorchTrainer(TorchTrainer):
@@ -45,6 +53,32 @@ class HorovodTorchTrainer(TorchTrainer):
         """Numbers of each length have a name of their own: Horovod remembers a name's shape."""
         mine = torch.tensor(numbers, dtype=torch.float64)
         return hvd.allreduce(mine, op=hvd.Sum, name=f"total_{len(numbers)}").tolist()
+
+    def trace(self, notes: Notes) -> None:
+        """Also when gradients are handed to Horovod, and when it has averaged them, to within ``LOOK_S``."""
+        super().trace(notes)
+        names = {held: name for name, held in torch_layers.trained(self._module, self._specification).items()}
+        under_way: Dict[int, Tuple[Any, ...]] = {}
+        hand_over = self._optimizer._allreduce_grad_async
+
+        def reduce(held: torch.Tensor) -> Tuple[int, Any]:
+            began = notes.now()
+            handle, context = hand_over(held)
+            under_way[handle] = names[held], began, held.nbytes, notes.step
+            return handle, context
+
+        def look() -> None:
+            while True:
+                for handle, (name, began, size, step) in list(under_way.items()):
+                    with suppress(ValueError):  # the main thread has waited for it just now
+                        if not hvd.poll(handle):
+                            continue
+                    notes.note(REDUCE, name, began, notes.now(), size=size, step=step)
+                    del under_way[handle]
+                time.sleep(LOOK_S)
+
+        self._optimizer._allreduce_grad_async = reduce
+        threading.Thread(target=look, name="trace", daemon=True).start()
 
     def state(self) -> State:
         return self._state(hvd.size(), world.transport(self._job, hvd))

@@ -15,11 +15,13 @@ import tensorflow as tf
 
 from harness.backends.parameter_server.trainer import cluster
 from harness.backends.parameter_server.trainer.cluster import assign, device, host, new_variable
+from harness.backends.parameter_server.trainer.exchanged import Exchanged
 from harness.backends.parameter_server.trainer.pieces import Pieces
 from harness.models.initial import initial_values
 from harness.worker.frameworks import tensorflow as common
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.frameworks.tensorflow import Tensors, bad_images_named, reads
+from harness.worker.notes import Notes
 from harness.worker.trainer import Evaluation, State, evaluation
 
 v1 = tf.compat.v1
@@ -60,6 +62,19 @@ class ServerTrainer(DeviceTrainer):
         self._losses.append(float(loss))
         if waited:
             self._waited.append(float(max(waited)))
+
+    def trace(self, notes: Notes) -> None:
+        """Take TensorFlow's statistics of each step, of this worker's operations and of those that it has servers do."""
+        run = self._session.make_callable([self._loss, self._waits, self._step], accept_options=True)
+        full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        exchanged = Exchanged(self._job, self._pieces, self._session.graph)
+
+        def train() -> Any:
+            metadata, step = v1.RunMetadata(), notes.step
+            notes.later(lambda: exchanged.note(notes, metadata, step))
+            return run(options=full, run_metadata=metadata)
+
+        self._train = train
 
     def total(self, numbers: Sequence[float]) -> List[float]:
         return self._gate.total(self._session, numbers)

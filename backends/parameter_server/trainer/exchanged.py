@@ -1,0 +1,65 @@
+"""The exchange of a traced step, as the operations of a worker's graph tell of it: which piece moves, and is applied, when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, DefaultDict, Dict, List
+
+from harness.backends.parameter_server.trainer.pieces import Piece, Pieces
+from harness.worker.frameworks.tensorflow_stats import note_layers, operations
+from harness.worker.job import Job
+from harness.worker.notes import APPLY, ASK, PULL, PUSH, READY, Notes
+
+ADDS, DESCENDS = "ResourceAccumulatorApplyGradient", "ResourceApplyGradientDescent"
+
+
+class Exchanged:
+    """By the names of operations: the piece that one reads on its server or updates there, and those of a gradient."""
+
+    def __init__(self, job: Job, pieces: Pieces, graph: Any) -> None:
+        self._emulated, self._servers = bool(job.emulation), pieces.servers
+        self._size = {piece: 4 * variable.shape.num_elements() for piece, variable in pieces.variables.items()}
+        held = {variable.op.name: piece for piece, variable in pieces.variables.items()}
+        self._read: Dict[str, Piece] = {}
+        self._applied: Dict[str, Piece] = {}
+        self._gradients: DefaultDict[str, List[Piece]] = defaultdict(list)
+        for operation in graph.get_operations():
+            if operation.type == "ReadVariableOp" and operation.inputs[0].op.name in held:
+                self._read[operation.name] = held[operation.inputs[0].op.name]
+            elif operation.type in (ADDS, DESCENDS):
+                name = operation.inputs[0].op.name
+                if operation.type == ADDS:
+                    name = operation.inputs[0].op.get_attr("shared_name").decode().rpartition("/sum")[0]
+                if name in held:
+                    self._applied[operation.name] = held[name]
+                    self._gradients[operation.inputs[-1].op.name].append(held[name])
+
+    def note(self, notes: Notes, metadata: Any, step: int) -> None:
+        """Note the step of which these are the metadata."""
+        done = list(operations(metadata))
+        if not self._emulated:  # its devices note their layers themselves
+            note_layers(notes, done, step)
+        for name, process, source, begin, end in done:
+            here = {"step": step, "clock": process}
+            if source and name in self._read:
+                piece = self._read[name]
+                notes.note(ASK, label(piece), begin, begin, source=process, target=source, **here)
+                notes.note(PULL, label(piece), None, end, source=source, target=process, size=self._size[piece], **here)
+            elif source:
+                for piece in self._gradients.get(name, ()):
+                    if process == f"ps-{self._servers[piece]}":
+                        notes.note(ASK, label(piece), begin, begin, source=process, target=source, **here)
+                        notes.note(PUSH, label(piece), None, end, source=source, target=process, size=self._size[piece], **here)
+            elif name in self._read and process.startswith("ps"):
+                piece = self._read[name]
+                notes.note(PULL, label(piece), end, None, source=process, target=notes.process, size=self._size[piece], **here)
+            elif name in self._applied:
+                notes.note(APPLY, label(self._applied[name]), begin, end, source=process, **here)
+            for piece in self._gradients.get(name, ()) if not source and process == notes.process else ():
+                notes.note(READY, label(piece), end, end, size=self._size[piece], **here)
+                server = f"ps-{self._servers[piece]}"
+                notes.note(PUSH, label(piece), end, None, target=server, size=self._size[piece], **here)
+
+
+def label(piece: Piece) -> str:
+    return "{}:{}".format(*piece)

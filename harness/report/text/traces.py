@@ -1,0 +1,45 @@
+"""A trace for people: what a step waits for that nothing hides, in five lines."""
+
+from collections.abc import Sequence
+
+from harness.core.text import plural
+from harness.prediction.explain import seconds, size
+from harness.tracing.exposed import OTHER, Exposed
+from harness.tracing.trace import Trace
+from harness.worker.notes import APPLY, BACKWARD, FORWARD, PULL, PUSH
+
+LINES = 4  # besides the first
+PASSES = {FORWARD: "the forward pass computes", BACKWARD: "the backward pass computes"}
+
+
+def explanation(trace: Trace, rows: Sequence[Exposed]) -> str:
+    """The longest exposed times of a mean step; the last line has the sum of all others."""
+    step_s = sum(row.seconds for row in rows)
+    longer = f"{abs(trace.longer):.0%} {'longer' if trace.longer >= 0 else 'shorter'} than measured ones"
+    lines = [
+        f"{plural(len(trace.steps), 'traced step')} of {seconds(step_s)}, {longer}; "
+        f"clocks agree within {seconds(trace.error_s)}"
+    ]
+    shown, others = rows[: LINES - 1], rows[LINES - 1 :]
+    lines += [f"{seconds(row.seconds):>8}  {_text(row)}" for row in shown]
+    if others:
+        lines.append(f"{seconds(sum(row.seconds for row in others)):>8}  {plural(len(others), 'other cause')}")
+    return "\n".join(lines)
+
+
+def _text(row: Exposed) -> str:
+    """``ps-75 sends dense.kernel (8.2 MB) to 127 workers``: one exposed time."""
+    first, more = row.tensors[:1], len(row.tensors) - 1
+    moved = f"{' '.join(first)}{f' and {more} more' if more > 0 else ''} ({size(row.size)})"
+    workers = plural(int(row.times), "worker")
+    if row.phase in PASSES:
+        return PASSES[row.phase]
+    if row.phase == PULL:
+        return f"{row.process} sends {moved} to {workers}"
+    if row.phase == PUSH:
+        return f"{row.process} receives the gradient of {moved} from {workers}"
+    if row.phase == APPLY:
+        return f"{row.process} applies the gradient of {moved}"
+    if row.phase == OTHER:
+        return "no event that is known of goes on"
+    return f"{workers} sum the gradients of {moved}"
