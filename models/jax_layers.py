@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool
+from harness.models.layers import SCOPE, BatchNorm, Convolution, Layers, ModelSpecification, Pool
 
 Lookup = Callable[[str], jax.Array]
 LAYOUTS = ("NHWC", "HWIO", "NHWC")  # of images, kernels and what comes out
@@ -40,6 +40,10 @@ class JaxLayers(Layers[jax.Array]):
         self._tensor, self._statistics, self._norm, self._training = tensor, statistics, norm, training
 
     def convolution(self, x: jax.Array, layer: Convolution) -> jax.Array:
+        with jax.named_scope(f"{SCOPE}/{layer.name}.conv.kernel"):
+            return self._convolution(x, layer)
+
+    def _convolution(self, x: jax.Array, layer: Convolution) -> jax.Array:
         """ReLU is JAX's own: at zero the gradient of a plain maximum would be a half."""
         kernel, strides = self._tensor(f"{layer.name}.conv.kernel"), (layer.stride, layer.stride)
         padding = [(pixels, pixels) for pixels in layer.padding]
@@ -67,7 +71,8 @@ class JaxLayers(Layers[jax.Array]):
         return jax.nn.relu(path + shortcut)
 
     def classifier(self, x: jax.Array) -> jax.Array:
-        return jnp.mean(x, (1, 2)) @ self._tensor("dense.kernel") + self._tensor("dense.bias")
+        with jax.named_scope(f"{SCOPE}/dense.kernel"):
+            return jnp.mean(x, (1, 2)) @ self._tensor("dense.kernel") + self._tensor("dense.bias")
 
     def _normalised(self, x: jax.Array, name: str, norm: BatchNorm) -> jax.Array:
         """Batch norm. Moving variances are of the estimate from the batch, as in TensorFlow and PyTorch."""

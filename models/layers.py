@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Callable, Dict, Generic, Iterable, Optional, Sequence, Tuple, TypeVar, Union
 
 BYTES_PER_ELEMENT = 4  # parameters and gradients are float32 in every backend
+SCOPE = "layer"  # of the operations of a layer, with its kernel's name, by which a trace knows them
 Images = TypeVar("Images")  # a framework's batch of images
 
 

@@ -9,10 +9,9 @@ from typing import Callable, Dict, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
-from harness.models.layers import BatchNorm, Convolution, Layers, ModelSpecification, Pool
+from harness.models.layers import SCOPE, BatchNorm, Convolution, Layers, ModelSpecification, Pool
 
 Lookup = Callable[[str], tf.Tensor]
-SCOPE = "layer"  # of the operations of a layer, with its kernel's name, by which a trace knows them
 
 
 def build(

@@ -62,7 +62,7 @@ class HorovodTorchTrainer(TorchTrainer):
         hand_over = self._optimizer._allreduce_grad_async
 
         def reduce(held: torch.Tensor) -> Tuple[int, Any]:
-            began = notes.now()
+            began = time.perf_counter()
             handle, context = hand_over(held)
             under_way[handle] = names[held], began, held.nbytes, notes.step
             return handle, context
@@ -73,7 +73,7 @@ class HorovodTorchTrainer(TorchTrainer):
                     with suppress(ValueError):  # the main thread has waited for it just now
                         if not hvd.poll(handle):
                             continue
-                    notes.note(REDUCE, name, began, notes.now(), size=size, step=step)
+                    notes.note(REDUCE, name, began, time.perf_counter(), size=size, step=step)
                     del under_way[handle]
                 time.sleep(LOOK_S)
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from typing import Any, DefaultDict, Dict, List
 
 from harness.backends.parameter_server.trainer.pieces import Piece, Pieces
-from harness.worker.frameworks.tensorflow_stats import note_layers, operations
+from harness.worker.frameworks.profile import Operation, note_layers
+from harness.worker.frameworks.tensorflow_stats import done
 from harness.worker.job import Job
 from harness.worker.notes import APPLY, ASK, PULL, PUSH, READY, Notes
 
@@ -36,10 +37,11 @@ class Exchanged:
 
     def note(self, notes: Notes, metadata: Any, step: int) -> None:
         """Note the step of which these are the metadata."""
-        done = list(operations(metadata))
+        every = list(done(metadata))
         if not self._emulated:  # its devices note their layers themselves
-            note_layers(notes, done, step)
-        for name, process, source, begin, end in done:
+            mine = (Operation(each.name, *each[-2:]) for each in every if (each.process, each.source) == (notes.process, ""))
+            note_layers(notes, mine, step, notes.process)
+        for name, process, source, begin, end in every:
             here = {"step": step, "clock": process}
             if source and name in self._read:
                 piece = self._read[name]

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import shutil
+import tempfile
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import jax
@@ -22,10 +28,15 @@ from jax.sharding import PartitionSpec as P
 from harness.worker.checkpoint import velocity
 from harness.worker.emulation import INTER_OP_THREADS, definition
 from harness.worker.frameworks.base import DeviceTrainer, require_tf32
+from harness.worker.frameworks.profile import STEP, Operation, by_step, note_layers
 from harness.worker.job import Job
+from harness.worker.notes import REDUCE, Notes
 from harness.worker.trainer import Evaluation, State, evaluation
 
 PRECISIONS = {"fp32": "float32", "tf32": "tensorfloat32"}  # JAX's names, for products and convolutions on a GPU
+# An instruction of a compiled program, and the operation of the model that it comes from.
+NAMED = re.compile(r'%([\w.-]+) = .*metadata=\{op_name="([^"]+)"')
+SUMS = "all-reduce"  # begins the names of instructions that add up gradients
 WORKERS = "workers"  # the only axis of the mesh: one device of each process
 Arrays = Dict[str, jax.Array]
 Batch = Tuple[Any, Any]  # images float32 [N, H, W, 3] and labels int32 [N]
@@ -85,6 +96,41 @@ class JaxTrainer(DeviceTrainer):
         """JAX's functions return before they have computed anything: a step has ended when its results are there."""
         self._held, loss = jax.block_until_ready(self._step(self._held, *next(self._batches), self._rate))
         self._losses.append(float(on_this(loss)[0]))
+
+    def trace(self, notes: Notes) -> None:
+        """Have JAX's profiler tell of the layers, and of the gradients, which XLA averages together."""
+        folder, began, step = Path(tempfile.mkdtemp()), dict[int, float](), self._step
+        jax.profiler.start_trace(str(folder))
+
+        def marked(*arguments: Any) -> Any:
+            with jax.profiler.TraceAnnotation(f"{STEP}{notes.step}"):
+                began[notes.step] = notes.now()
+                return jax.block_until_ready(step(*arguments))
+
+        def end() -> None:
+            jax.profiler.stop_trace()
+            (file,) = folder.rglob("*.xplane.pb")
+            planes = jax.profiler.ProfileData.from_file(str(file)).planes
+            shutil.rmtree(folder)
+            every = [event for plane in planes for line in plane.lines for event in line.events]
+            names = {name: of for name, of in NAMED.findall(step.as_text()) if not name.startswith(SUMS)}
+            operations = [
+                Operation(names.get(each.name, each.name), each.start_ns / 1e9, (each.start_ns + each.duration_ns) / 1e9)
+                for each in every
+                if not each.name.startswith("end: ")
+            ]
+            gradients = " ".join(tensor.name for tensor in self._specification.tensors)
+            size = sum(tensor.bytes for tensor in self._specification.tensors)
+            for number, of_step in groupby(by_step(operations, began), key=itemgetter(0)):
+                done = [operation for _, operation in of_step]
+                if not self._job.emulation:
+                    note_layers(notes, done, number)
+                for each in done:
+                    if each.name.startswith(SUMS):
+                        notes.note(REDUCE, gradients, each.begin, each.end, size=size, step=number)
+
+        self._step = marked
+        notes.later(end)
 
     def set_learning_rate(self, rate: float) -> None:
         self._rate = self._put(np.array(rate, np.float32), self._same)

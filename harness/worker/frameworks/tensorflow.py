@@ -19,6 +19,7 @@ from harness.worker.frameworks.base import DeviceTrainer, Sgd, require_tf32
 from harness.worker.inputs.order import GROUP, ReadingOrder
 from harness.worker.inputs.tensorflow import as_written, batches, find_bad_image
 from harness.worker.job import Job
+from harness.worker.notes import Notes
 from harness.worker.trainer import Evaluation, State, evaluation
 
 BATCHES_AHEAD, IMAGES_AHEAD = 16, 4 * GROUP  # that the input pipeline may be ahead of the training
@@ -170,6 +171,17 @@ class TensorFlowTrainer(DeviceTrainer):
         """Run the traced step on the next batch, or on nothing where the batch is resident, and wait for its loss."""
         with bad_images_named(self._job):
             self._losses.append(float(self._step(*next(self._batches))))
+
+    def trace(self, notes: Notes) -> None:
+        """Have TensorFlow's profiler tell of the layers, and of the gradients that are averaged."""
+        from harness.worker.frameworks.tensorflow_stats import Profiler
+
+        profiler = Profiler(notes, self.averaged(), with_layers=not self._job.emulation)
+        self._step = profiler.around(self._step)
+
+    def averaged(self) -> List[Tuple[str, int]]:
+        """The names and the bytes of what is averaged, by the numbers of the operations that do so."""
+        return [(tensor.name, tensor.bytes) for tensor in self._specification.tensors]
 
     def set_learning_rate(self, rate: float) -> None:
         self._rate.assign(rate)

@@ -1,24 +1,29 @@
-"""TensorFlow's own account of a step, its step statistics, as notes: operations of each device, tensors that came over gRPC.
+"""TensorFlow's own accounts of a step: the statistics of a run of a graph, over all its devices, and its profiler.
 
-Times are those of day on the host of the device, or of the receiver. A layer's operations are those in its name scope
-(``harness.models.tensorflow_layers``), and TensorFlow names their gradients after them.
+Times of the first are those of day on the host of the device, or of the receiver of a tensor.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
-from harness.models.tensorflow_layers import SCOPE
-from harness.worker.notes import BACKWARD, FORWARD, Notes
+import tensorflow as tf
+
+from harness.worker.frameworks.profile import STEP, Operation, by_step, note_layers
+from harness.worker.notes import REDUCE, Notes
 
 DEVICE = re.compile(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)")
 RECEIVED = re.compile(r"edge_\d+_(\S+) from (\S+) to (\S+)")
-OF_LAYER = re.compile(rf"^(gradient\w*/)?.*?{SCOPE}/([\w.]+)/")
+STARTS, ENDS = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
+AVERAGED = re.compile(r"(?:Allreduce/cond(?:_(\d+))?/.*HorovodAllreduce|^CollectiveReduceV2(?:_(\d+))?$)")
 
 
-class Operation(NamedTuple):
-    """An operation, by its name in the graph, or a tensor that was received, by that of the operation that made it.
+class Done(NamedTuple):
+    """An operation of a graph, or a tensor that was received, by the name of the operation that made it.
 
     ``process`` has carried it out or received it, ``source`` has sent it ("" for an operation). Seconds are of the day.
     """
@@ -30,7 +35,7 @@ class Operation(NamedTuple):
     end: float
 
 
-def operations(metadata: Any) -> Iterator[Operation]:
+def done(metadata: Any) -> Iterator[Done]:
     """What the metadata of a run, made with a full trace, tell of it."""
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
@@ -39,24 +44,70 @@ def operations(metadata: Any) -> Iterator[Operation]:
             if node.node_name == "RecvTensor":
                 if match := RECEIVED.search(node.timeline_label):
                     name, source, target = match.groups()
-                    yield Operation(name, process_of(target), process_of(source), begin, end)
-            elif not node.timeline_label.endswith("()"):  # what needs no input, such as constants, is made as a step begins
-                yield Operation(node.node_name, process_of(device.device), "", begin, end)
+                    yield Done(name, _process(target), _process(source), begin, end)
+            elif not node.timeline_label.endswith("()"):  # without inputs, such as constants: made as a step begins
+                yield Done(node.node_name, _process(device.device), "", begin, end)
 
 
-def process_of(device: str) -> str:
+def _process(device: str) -> str:
     """``ps-1`` for TensorFlow's name of a device of that process."""
     match = DEVICE.search(device)
-    return "-".join(match.groups()) if match else "worker-0"
+    return "-".join(match.groups()) if match else ""
 
 
-def note_layers(notes: Notes, done: List[Operation], step: int) -> None:
-    """Note the passes of each layer of this process: from the first of its operations to the end of the last."""
-    passes: Dict[Tuple[str, str], List[Operation]] = {}
-    for operation in done:
-        match = OF_LAYER.match(operation.name)
-        if match and operation.process == notes.process and not operation.source:
-            passes.setdefault((BACKWARD if match[1] else FORWARD, match[2]), []).append(operation)
-    for (kind, layer), of_layer in passes.items():
-        begin, end = min(each.begin for each in of_layer), max(each.end for each in of_layer)
-        notes.note(kind, layer, begin, end, step=step, clock=notes.process)
+class Profiler:
+    """TensorFlow's profiler around the steps of a function. ``gradients`` are the names and bytes of what it averages.
+
+    They are by the number in the name of the operation that does so.
+    """
+
+    def __init__(self, notes: Notes, gradients: List[Tuple[str, int]], with_layers: bool) -> None:
+        self._notes, self._gradients, self._with_layers = notes, gradients, with_layers
+        self._began: Dict[int, float] = {}
+        self._folder = Path(tempfile.mkdtemp())
+        options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
+        tf.profiler.experimental.start(str(self._folder), options)
+        notes.later(self._end)
+
+    def around(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def marked(*batch: Any) -> Any:
+            number = self._notes.step
+            with tf.profiler.experimental.Trace(f"{STEP}{number}"):
+                self._began[number] = self._notes.now()
+                return step(*batch)
+
+        return marked
+
+    def _end(self) -> None:
+        from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+        tf.profiler.experimental.stop()
+        (file,) = self._folder.rglob("*.xplane.pb")
+        space = XSpace.FromString(file.read_bytes())
+        shutil.rmtree(self._folder)
+        operations: Dict[int, List[Operation]] = {}
+        for step, operation in by_step(self._operations(space), self._began):
+            operations.setdefault(step, []).append(operation)
+        for step, of_step in operations.items():
+            if self._with_layers:
+                note_layers(self._notes, of_step, step)
+            starts = {each.name[len(STARTS) :]: each.begin for each in of_step if each.name.startswith(STARTS)}
+            for each in of_step:
+                averaged = AVERAGED.search(each.name[len(ENDS) :]) if each.name.startswith(ENDS) else None
+                if averaged and each.name[len(ENDS) :] in starts:
+                    name, size = self._gradients[int(averaged[1] or averaged[2] or 0)]
+                    begin = starts[each.name[len(ENDS) :]]
+                    self._notes.note(REDUCE, name, begin, each.begin, size=size, step=step)
+
+    @staticmethod
+    def _operations(space: Any) -> Iterator[Operation]:
+        """Operations, and the starts and ends of asynchronous ones, which have a name of their own."""
+        for plane in space.planes:
+            stats = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
+            for line in plane.lines:
+                for event in line.events:
+                    begin = line.timestamp_ns / 1e9 + event.offset_ps / 1e12
+                    name = plane.event_metadata[event.metadata_id].name
+                    if name in (STARTS, ENDS):
+                        name += next((stat.str_value for stat in event.stats if stats[stat.metadata_id] == "name"), "")
+                    yield Operation(name, begin, begin + event.duration_ps / 1e12)

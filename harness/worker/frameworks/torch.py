@@ -94,7 +94,8 @@ def by_cuda_events(notes: Notes) -> None:
 
     torch.cuda.synchronize()
     first, at = now(), time.perf_counter()
-    notes.now, notes.seconds = now, lambda event: at + first.elapsed_time(event) / 1000.0  # elapsed_time is in ms
+    notes.now = now
+    notes.seconds = lambda when: when if isinstance(when, float) else at + first.elapsed_time(when) / 1000.0  # it is in ms
 
 
 def note_layer(module: torch.nn.Module, names: Mapping[torch.Tensor, str], notes: Notes, computes: bool) -> None:
