@@ -1,5 +1,6 @@
 """The scaling model: predict, explain and fit."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from harness.core.spec import MOST_WORKERS
 from harness.core.text import plural
 from harness.core.validation import option_name
 from harness.core.written import numbers, servers
-from harness.errors import InvalidInput
+from harness.errors import InvalidInput, writing
 
 MOST_LEFT_OUT = 40  # leaving out one of more runs after the other takes minutes
 PREDICTED = ("backend", "model", "devices_per_node", "batch_size", "image_size", "transport", "device")
@@ -131,14 +132,37 @@ EXPLAINED = _workload_options(
 )
 
 
+TRACED = grouped(
+    "Traced steps",
+    option("--trace", "say what the steps of a run with --trace waited for, as they were traced", "RUN_DIR", ANY_PATH),
+    option("--perfetto", "also write them for ui.perfetto.dev", "FILE", ANY_PATH),
+)
+
+
+def _traced(run_dir: Path, perfetto: Path | None, as_json: bool) -> str:
+    from harness.report.text import traces
+    from harness.tracing.exposed import exposed
+    from harness.tracing.perfetto import perfetto as for_perfetto
+    from harness.tracing.trace import read
+
+    trace = read(run_dir)
+    if perfetto:
+        with writing(perfetto):
+            perfetto.write_text(json.dumps(for_perfetto(trace)), encoding="utf-8")
+    rows = exposed(trace)
+    return traces.as_json(trace, rows) if as_json else traces.explanation(trace, rows)
+
+
 @model.command(
     "explain",
     short_help="Say what limits a backend on so many nodes, and why",
     cls=GroupedCommand,
-    params=[click.Argument(["record"], required=False, type=ANY_PATH), *EXPLAINED, *START],
+    params=[click.Argument(["record"], required=False, type=ANY_PATH), *EXPLAINED, *START, *TRACED],
 )
 @AS_JSON
-def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: bool, **given: Any) -> None:
+def explain(
+    record: Path | None, nodes: int | None, ps: int | None, trace: Path | None, perfetto: Path | None, as_json: bool, **given: Any
+) -> None:
     """Say what bounds a step: of the run in RECORD, or of one described with the options of `harness model predict`.
     With --single and --network, which say nothing of RECORD, also whether it is slower than they explain, and who was late.
 
@@ -151,6 +175,9 @@ def explain(record: Path | None, nodes: int | None, ps: int | None, as_json: boo
     from harness.records.record import search
     from harness.report.text import prediction
 
+    if trace is not None:
+        click.echo(_traced(trace, perfetto, as_json))
+        return
     measured = None
     if record is not None:
         describing = {"nodes": nodes, "ps": ps} | given

@@ -8,7 +8,9 @@ from typing import Any, List, Sequence
 from caffe2.python import model_helper, workspace
 
 from harness.backends.caffe2.trainer import world
+from harness.backends.caffe2.trainer.traced import traced
 from harness.worker.frameworks.caffe2 import Caffe2Trainer, plain_errors
+from harness.worker.notes import Notes
 from harness.worker.trainer import State
 
 
@@ -49,6 +51,9 @@ class DataParallelTrainer(Caffe2Trainer):
 
     def state(self) -> State:
         return self._state(self._world_size, self._world.transport, **self._world.details)
+
+    def trace(self, notes: Notes) -> None:
+        self._net = traced(self._net, notes, self._specification, self._scope, with_layers=not self._job.emulation)
 
     def close(self) -> None:
         self._world.close()

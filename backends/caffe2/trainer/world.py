@@ -26,6 +26,7 @@ with redirect_stdout(None):  # prints that a library of Gloo's operators is miss
     from caffe2.python import data_parallel_model as data_parallel_model
 
 FOLDER, STORE = "rendezvous", "store"
+ALLREDUCE = "Allreduce"  # the type of Caffe2's operators, and the name of those in Python
 TAKEN_S = 1.0  # a sum is taken by a thread that may have to wait for a processor
 APPEARS_S = 120.0  # for the events of the first rank, which starts when the others do, to be seen by them
 
@@ -158,6 +159,7 @@ class Mpi(RankWorld):
                     list(operator.output),
                     control_input=list(operator.control_input),
                     device_option=HOST,
+                    name=operator.type,
                 )
             )
 

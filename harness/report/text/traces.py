@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.core.plain import json_text
 from harness.core.text import plural
 from harness.prediction.explain import seconds, size
 from harness.tracing.exposed import OTHER, Exposed
@@ -43,3 +44,9 @@ def _text(row: Exposed) -> str:
     if row.phase == OTHER:
         return "no event that is known of goes on"
     return f"{workers} sum the gradients of {moved}"
+
+
+def as_json(trace: Trace, rows: Sequence[Exposed]) -> str:
+    """Seconds of a mean step by what takes them, and what is known of the trace itself."""
+    about = {name: getattr(trace, name) for name in ("step_s", "measured_s", "longer", "error_s", "missing")}
+    return json_text({**about, "steps": len(trace.steps), "exposed": [vars(row) for row in rows]})

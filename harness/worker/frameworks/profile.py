@@ -14,6 +14,7 @@ from harness.worker.notes import BACKWARD, FORWARD, Notes
 
 STEP = "harness step "  # and its number: the name of a mark
 OF_LAYER = re.compile(rf"\b{SCOPE}/([\w.]+)")
+READS = "ReadVariableOp"  # in the names of operations that TensorFlow runs as a step begins
 OF_GRADIENT = re.compile(r"^gradients|gradient_tape/|transpose\(")
 
 
@@ -41,7 +42,8 @@ def note_layers(notes: Notes, operations: Iterable[Operation], step: int, clock:
     """Note the passes of each layer: from the begin of its first operation to the end of its last."""
     passes: Dict[Tuple[str, str], Tuple[float, float]] = {}
     for name, begin, end in operations:
-        if layer := OF_LAYER.search(name):
+        layer = OF_LAYER.search(name)
+        if layer and READS not in name:
             key = BACKWARD if OF_GRADIENT.search(name) else FORWARD, layer[1]
             first, last = passes.get(key, (begin, end))
             passes[key] = min(first, begin), max(last, end)

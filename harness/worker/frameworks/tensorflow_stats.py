@@ -109,5 +109,6 @@ class Profiler:
                     begin = line.timestamp_ns / 1e9 + event.offset_ps / 1e12
                     name = plane.event_metadata[event.metadata_id].name
                     if name in (STARTS, ENDS):
-                        name += next((stat.str_value for stat in event.stats if stats[stat.metadata_id] == "name"), "")
+                        named = (stat for stat in event.stats if stats[stat.metadata_id] == "name")
+                        name += next((stat.str_value or stats.get(stat.ref_value, "") for stat in named), "")
                     yield Operation(name, begin, begin + event.duration_ps / 1e12)
