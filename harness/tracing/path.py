@@ -130,7 +130,8 @@ def critical_path(trace: Trace, step: int, causes: Causes | None = None) -> list
             continue
         assert number is not None
         cause, link = causes.of(number)
-        until_s = max(event.begin_s, begin_s, *[causes.events[cause].end_s] * (cause is not None))
+        ended_s = begin_s if cause is None else causes.events[cause].end_s
+        until_s = max(event.begin_s, begin_s, ended_s)
         segments.append(Segment(until_s, cursor_s, event, link))
         cursor_s, number = until_s, cause
     return segments[::-1]

@@ -108,7 +108,7 @@ def read(run_dir: Path, repeat: int = 1) -> Trace:
 
     def ours(process: str, seconds: float, clock: str = "") -> float:
         which = clock or process
-        return (_on_our_clock(seconds, before[which], after[which], bool(clock)) - origin) / spec.dilation
+        return (on_our_clock(seconds, before[which], after[which], bool(clock)) - origin) / spec.dilation
 
     noted = [
         (*event[:5], *(None if when is None else ours(name, when, event[8]) for when in event[5:7]), event[7])
@@ -155,7 +155,7 @@ def _reports(file: Path) -> dict[str, dict[str, Any]]:
     return {event["event"]: event for event in map(json.loads, file.read_text().splitlines())}
 
 
-def _on_our_clock(seconds: float, before: Look, after: Look, of_day: bool) -> float:
+def on_our_clock(seconds: float, before: Look, after: Look, of_day: bool) -> float:
     """A time of another clock on that of the first worker. Between two looks the clocks drift apart evenly."""
     ahead, later = before[1 + of_day], after[1 + of_day]
     share = (seconds - ahead - before[0]) / (after[0] - before[0])

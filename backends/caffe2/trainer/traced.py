@@ -29,7 +29,9 @@ def traced(net: Any, notes: Notes, specification: ModelSpecification, scope: str
     def mark(blob: str, call: Callable[[], None]) -> str:
         """Have ``call`` called once the blob is there. Returns a blob that is there afterwards."""
         made = f"{scope}mark_{len(copy.Proto().op)}"
-        copy.Proto().op.append(core.CreatePythonOperator(lambda *_: call(), [blob], [made], device_option=HOST))
+        # Not an input: one on IDEEP is refused.
+        calling = core.CreatePythonOperator(lambda *_: call(), [], [made], control_input=[blob], device_option=HOST)
+        copy.Proto().op.append(calling)
         return made
 
     def begin(name: str) -> None:

@@ -41,7 +41,7 @@ class MultiWorkerMirroredTrainer(TensorFlowTrainer):
 
     def averaged(self) -> List[Tuple[str, int]]:
         """TensorFlow does not say which gradients are in a pack, nor their bytes."""
-        return [(f"pack{number}", 0) for number in range(len(self._specification.tensors))]
+        return [(f"pack-{number}", 0) for number in range(len(self._specification.tensors))]
 
     def state(self) -> State:
         return self._state(self._world_size, carrier(self._job))

@@ -24,7 +24,9 @@ from harness.worker import calls
 from harness.worker.frameworks import tensorflow as common
 from harness.worker.frameworks.base import DeviceTrainer
 from harness.worker.frameworks.tensorflow import Tensors, bad_images_named
+from harness.worker.frameworks.tensorflow_stats import Profiler
 from harness.worker.job import Job
+from harness.worker.notes import APPLY, ASK, PULL, PUSH, Notes
 from harness.worker.trainer import Evaluation, Marks, State, evaluation
 
 v1 = tf.compat.v1
@@ -148,6 +150,12 @@ class StrategyTrainer(DeviceTrainer):
             functions=len(self._ends),
         )
         return replace(state, updates=self._updates)
+
+    def trace(self, notes: Notes) -> None:
+        """Have TensorFlow's profiler tell of the layers, which the functions carry out in this process."""
+        notes.missing.update(dict.fromkeys((ASK, PUSH, PULL, APPLY), "TensorFlow's coordinator has no statistics of them"))
+        profiler = Profiler(notes, [], with_layers=not self._job.emulation)
+        self.step = profiler.around(self.step)  # type: ignore[method-assign]
 
     def close(self) -> None:
         self._gate.leave(self._session)
