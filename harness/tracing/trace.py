@@ -65,6 +65,7 @@ class Trace:
     error_s: float
     measured_s: float
     missing: Mapping[str, Mapping[str, str]]
+    link_bytes_per_s: float | None = None  # the limit of the first worker's link, where an emulated device knows it
 
     @property
     def steps(self) -> range:
@@ -115,6 +116,7 @@ def read(run_dir: Path, repeat: int = 1) -> Trace:
         for name, trace in traces.items()
         for event in trace["events"]
     ]
+    limit = (reports["worker-0"]["measured"]["kept"] or {}).get("link_bytes_per_s")
     measured = [report["measured"]["marks_s"] for report in reports.values() if "measured" in report]
     return Trace(
         spec=spec,
@@ -128,6 +130,7 @@ def read(run_dir: Path, repeat: int = 1) -> Trace:
         error_s=max(look[-1] for looks in (before, after) for look in looks.values()) / spec.dilation,
         measured_s=median(end - begin for marks in measured for begin, end in pairwise(marks)) / spec.dilation,
         missing={name: trace["missing"] for name, trace in traces.items() if trace["missing"]},
+        link_bytes_per_s=limit and limit * spec.dilation,
     )
 
 

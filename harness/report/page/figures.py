@@ -18,11 +18,13 @@ from harness.core.text import plural
 from harness.results.result import Result
 
 # A curve; the line that a curve would follow without any loss; single points; a line without points; the area from low to
-# high; columns on low, or on nothing, up to y. In a legend one ideal line stands for all, and so does one band.
-Kind = Literal["curve", "ideal", "accent", "line", "band", "column"]
+# high; columns on low, or on nothing, up to y; thick lines
+# with gaps where y is none. In a legend one ideal line stands for all, and so does one band.
+Kind = Literal["curve", "ideal", "accent", "line", "band", "column", "span"]
 
 CLOSEST_TICKS = 1.35  # ratio of neighbouring ticks' values on a logarithmic axis, below which their labels would touch
 COLUMN = 0.85  # thickness of columns, which are 1 apart
+SPAN = 8  # width of thick lines, in pixels
 # Ticks of a decade on a logarithmic axis, by the decades that its values span at most.
 DECADES = {0.7: (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), 3.5: (1, 2, 5), math.inf: (1,)}
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.report.page.figures import COLUMN, MARK, Axis, Figure, Series
+from harness.report.page.figures import COLUMN, MARK, SPAN, Axis, Figure, Series
 
 HOVER_WIDTH = 76  # characters
 SIZE, SMALL, BEST = 8, 6, 16  # of markers
@@ -77,8 +77,8 @@ def trace(series: Series) -> dict[str, object]:
             return made | {"mode": "lines", "line": line, "legendgroup": "ideal", "legendrank": 2000}
         case "accent":
             return made | {"mode": "markers", "marker": marker} | intervals
-        case "line":
-            return made | {"mode": "lines", "line": line}
+        case "line" | "span":
+            return made | {"mode": "lines", "line": line | ({"width": SPAN} if series.kind == "span" else {})}
         case "band":
             there_and_back = {"x": [*x, *reversed(x)], "y": numbers([*high, *reversed(low)])}
             area = {"mode": "lines", "fill": "toself", "opacity": 0.5, "line": {"color": colour, "width": 0}}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.errors import writing
-from harness.report.page.figures import COLUMN, LIGHT, LOOKS, MARK, Axis, Figure, Series, side_by_side, window
+from harness.report.page.figures import COLUMN, LIGHT, LOOKS, MARK, SPAN, Axis, Figure, Series, side_by_side, window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,8 +148,9 @@ def _series(series: Series, axes: Axes) -> object:
     match series.kind:
         case "ideal":
             return axes.plot(x, y, color=LIGHT["grey"], linewidth=0.8, linestyle=DASHES["dash"], zorder=1)[0]
-        case "line":
-            return axes.plot(x, y, color=colour, linestyle=DASHES[style.dash], linewidth=1.4)[0]
+        case "line" | "span":
+            width = SPAN / 2 if series.kind == "span" else 1.4
+            return axes.plot(x, y, color=colour, linestyle=DASHES[style.dash], linewidth=width, solid_capstyle="butt")[0]
         case "band":
             return axes.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0)
         case "column":

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from harness.core.plain import json_text
 from harness.core.text import plural
 from harness.prediction.explain import seconds, size
+from harness.tracing.expected import DIFFERS, Piece, first_difference, pieces
 from harness.tracing.exposed import OTHER, Exposed
 from harness.tracing.trace import Trace
 from harness.worker.notes import APPLY, BACKWARD, FORWARD, PULL, PUSH
@@ -25,6 +26,8 @@ def explanation(trace: Trace, rows: Sequence[Exposed]) -> str:
     lines += [f"{seconds(row.seconds):>8}  {_text(row)}" for row in shown]
     if others:
         lines.append(f"{seconds(sum(row.seconds for row in others)):>8}  {plural(len(others), 'other cause')}")
+    if trace.link_bytes_per_s:
+        lines.append(_beside_the_law(trace, pieces(trace, trace.link_bytes_per_s)))
     return "\n".join(lines)
 
 
@@ -44,6 +47,17 @@ def _text(row: Exposed) -> str:
     if row.phase == OTHER:
         return "no event that is known of goes on"
     return f"{workers} sum the gradients of {moved}"
+
+
+def _beside_the_law(trace: Trace, every: Sequence[Piece]) -> str:
+    first = first_difference(every, trace.step_s)
+    if first is None:
+        return f"All {len(every)} pieces end as the law says, to {DIFFERS:.0%} of a step."
+    late = first.measured_s - first.expected_s
+    return (
+        f"The first piece that ends otherwise than the law says: {first.phase} of {first.name}, after "
+        f"{seconds(first.measured_s)}, {seconds(abs(late))} {'later' if late > 0 else 'sooner'}."
+    )
 
 
 def as_json(trace: Trace, rows: Sequence[Exposed]) -> str:
