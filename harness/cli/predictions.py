@@ -161,7 +161,13 @@ def _traced(run_dir: Path, perfetto: Path | None, as_json: bool) -> str:
 )
 @AS_JSON
 def explain(
-    record: Path | None, nodes: int | None, ps: int | None, trace: Path | None, perfetto: Path | None, as_json: bool, **given: Any
+    record: Path | None,
+    nodes: int | None,
+    ps: int | None,
+    trace: Path | None,
+    perfetto: Path | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Say what bounds a step: of the run in RECORD, or of one described with the options of `harness model predict`.
     With --single and --network, which say nothing of RECORD, also whether it is slower than they explain, and who was late.

@@ -17,7 +17,13 @@ from harness.running.run import Run
 from harness.running.sides import Comparison
 from harness.worker.agent.seating import SPEC
 
-NO_NOISE = ("repeats", "timeout_s", "straggler_limit", "save_parameters", "trace_steps")  # fields without influence on a repeat's rate
+NO_NOISE = (
+    "repeats",
+    "timeout_s",
+    "straggler_limit",
+    "save_parameters",
+    "trace_steps",
+)  # fields without influence on a repeat's rate
 
 
 def by_size(record: AnyRecord) -> dict[int, Result]:

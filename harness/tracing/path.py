@@ -62,9 +62,13 @@ class Causes:
             pulls = [self._last(number, begin_s, PULL, step, each, source) for each in self._layers.get(name, ())]
             return self._latest(self._last(number, begin_s, source), *pulls), ""
         if kind == APPLY:
-            return self._latest(self._last(number, begin_s, PUSH, step, name, source), self._last(number, begin_s, kind, source)), ""
+            return self._latest(
+                self._last(number, begin_s, PUSH, step, name, source), self._last(number, begin_s, kind, source)
+            ), ""
         if kind == PULL:
-            return self._latest(self._last(number, begin_s, APPLY), self._last(number, begin_s, ASK, step, name, target)), ""
+            return self._latest(
+                self._last(number, begin_s, APPLY), self._last(number, begin_s, ASK, step, name, target)
+            ), ""
         if kind == REDUCE:  # begins with the last rank
             last = max((self.events[each] for each in self._numbers[REDUCE, step, name]), key=lambda each: each.begin_s)
             return self._last(number, last.begin_s, "computes", last.source), ""

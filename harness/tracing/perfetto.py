@@ -55,7 +55,15 @@ def _entries(event: Event, flow: int, numbers: dict[str, int], lane: int) -> Ite
 
 
 def _slice(name: str, process: int, lane: int, begin_s: float, seconds: float, about: Entry) -> Entry:
-    return {"ph": "X", "name": name, "pid": process, "tid": lane, "ts": begin_s * 1e6, "dur": seconds * 1e6, "args": about}
+    return {
+        "ph": "X",
+        "name": name,
+        "pid": process,
+        "tid": lane,
+        "ts": begin_s * 1e6,
+        "dur": seconds * 1e6,
+        "args": about,
+    }
 
 
 def _name(kind: str, process: int, lane: int, name: str) -> Entry:

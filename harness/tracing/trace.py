@@ -100,7 +100,9 @@ def read(run_dir: Path, repeat: int = 1) -> Trace:
     folder = folder_of(run_dir, repeat)
     spec = RunSpec.model_validate_json((run_dir / SPEC).read_text())
     plan = plan_of(run_dir, repeat)
-    reports = {name_of(process): _reports(folder / "events" / f"{name_of(process)}.jsonl") for process in plan["processes"]}
+    reports = {
+        name_of(process): _reports(folder / "events" / f"{name_of(process)}.jsonl") for process in plan["processes"]
+    }
     traces = {name: each["trace"] for name, each in reports.items() if "trace" in each}
     if not spec.trace_steps or "worker-0" not in traces:
         raise InvalidInput(f"{run_dir}: no step was traced; measure with `harness run --trace 3`")

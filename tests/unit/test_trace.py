@@ -11,7 +11,9 @@ from harness.tracing.perfetto import perfetto
 from harness.tracing.trace import Event, Trace, joined, on_our_clock
 from harness.worker.notes import APPLY, ASK, BACKWARD, FORWARD, PULL, PUSH, REDUCE
 
-SPEC = RunSpec.validated(backend="torch_parameter_server", nodes=3, model="pointwise", steps=1, warmup_steps=1, trace_steps=1)
+SPEC = RunSpec.validated(
+    backend="torch_parameter_server", nodes=3, model="pointwise", steps=1, warmup_steps=1, trace_steps=1
+)
 STEP = 1  # the first after the one in which the pipeline fills
 KERNEL, LAST = "stem.conv.kernel", "dense.kernel"
 
@@ -76,7 +78,9 @@ def test_an_update_waits_for_the_last_workers_gradient() -> None:
         ],
         {"worker-0": 1.0, "worker-1": 0.9},
     )
-    path = [(segment.event and segment.event.source, round(segment.seconds, 3)) for segment in critical_path(trace, STEP)]
+    path = [
+        (segment.event and segment.event.source, round(segment.seconds, 3)) for segment in critical_path(trace, STEP)
+    ]
     assert path == [("worker-1", 0.5), ("worker-1", 0.2), ("ps-0", 0.1), (None, 0.2)]
     assert exposed(trace)[-1].phase != OTHER or exposed(trace)[-1].seconds == pytest.approx(0.2)
 

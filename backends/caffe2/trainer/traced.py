@@ -50,7 +50,9 @@ def traced(net: Any, notes: Notes, specification: ModelSpecification, scope: str
             continue
         following = passes.get(number, ("", ""))
         if following != under_way:
-            for call in [partial(end, *under_way)] * bool(under_way[0]) + [partial(begin, following[1])] * bool(following[0]):
+            for call in [partial(end, *under_way)] * bool(under_way[0]) + [partial(begin, following[1])] * bool(
+                following[0]
+            ):
                 before = mark(before, call)
             operator.control_input.append(before)
             under_way = following
@@ -72,7 +74,9 @@ def _passes(operators: List[Any], scope: str, known: Dict[str, int]) -> Dict[int
         return next((layer + dot for layer, dot, _ in names if layer + dot in known), "")
 
     last = max(number for number, operator in enumerate(operators) if operator.is_gradient_op)
-    numbers = [number for number in range(last + 1) if ALLREDUCE not in (operators[number].type, operators[number].name)]
+    numbers = [
+        number for number in range(last + 1) if ALLREDUCE not in (operators[number].type, operators[number].name)
+    ]
     passes: Dict[int, Tuple[str, str]] = {}
     for kind, order in ((FORWARD, numbers), (BACKWARD, numbers[::-1])):
         layer = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import Any, DefaultDict, Dict, List
 
 from harness.backends.parameter_server.trainer.pieces import Piece, Pieces
@@ -39,28 +40,34 @@ class Exchanged:
         """Note the step of which these are the metadata."""
         every = list(done(metadata))
         if not self._emulated:  # its devices note their layers themselves
-            mine = (Operation(each.name, *each[-2:]) for each in every if (each.process, each.source) == (notes.process, ""))
+            mine = (
+                Operation(each.name, *each[-2:]) for each in every if (each.process, each.source) == (notes.process, "")
+            )
             note_layers(notes, mine, step, notes.process)
         for name, process, source, begin, end in every:
-            here = {"step": step, "clock": process}
-            if source and name in self._read:
-                piece = self._read[name]
-                notes.note(ASK, label(piece), begin, begin, source=process, target=source, **here)
-                notes.note(PULL, label(piece), None, end, source=source, target=process, size=self._size[piece], **here)
+            note, piece = partial(notes.note, step=step, clock=process), self._read.get(name)
+            if source and piece:
+                note(ASK, label(piece), begin, begin, source=process, target=source)
+                note(PULL, label(piece), None, end, source=source, target=process, size=self._size[piece])
             elif source:
-                for piece in self._gradients.get(name, ()):
-                    if process == f"ps-{self._servers[piece]}":
-                        notes.note(ASK, label(piece), begin, begin, source=process, target=source, **here)
-                        notes.note(PUSH, label(piece), None, end, source=source, target=process, size=self._size[piece], **here)
-            elif name in self._read and process.startswith("ps"):
-                piece = self._read[name]
-                notes.note(PULL, label(piece), end, None, source=process, target=notes.process, size=self._size[piece], **here)
+                for pushed in self._pushed(name, process):
+                    note(ASK, label(pushed), begin, begin, source=process, target=source)
+                    note(PUSH, label(pushed), None, end, source=source, target=process, size=self._size[pushed])
+            elif piece and process != notes.process:
+                note(PULL, label(piece), end, None, source=process, target=notes.process, size=self._size[piece])
             elif name in self._applied:
-                notes.note(APPLY, label(self._applied[name]), begin, end, source=process, **here)
-            for piece in self._gradients.get(name, ()) if not source and process == notes.process else ():
-                notes.note(READY, label(piece), end, end, size=self._size[piece], **here)
-                server = f"ps-{self._servers[piece]}"
-                notes.note(PUSH, label(piece), end, None, target=server, size=self._size[piece], **here)
+                note(APPLY, label(self._applied[name]), begin, end, source=process)
+            elif process == notes.process:
+                for made in self._gradients.get(name, ()):
+                    note(READY, label(made), end, end, size=self._size[made])
+                    note(PUSH, label(made), end, None, target=self._server(made), size=self._size[made])
+
+    def _pushed(self, name: str, server: str) -> List[Piece]:
+        """The pieces of a gradient, by the name of the operation that made it, which a server holds."""
+        return [piece for piece in self._gradients.get(name, ()) if self._server(piece) == server]
+
+    def _server(self, piece: Piece) -> str:
+        return f"ps-{self._servers[piece]}"
 
 
 def label(piece: Piece) -> str:

@@ -153,7 +153,9 @@ class StrategyTrainer(DeviceTrainer):
 
     def trace(self, notes: Notes) -> None:
         """Have TensorFlow's profiler tell of the layers, which the functions carry out in this process."""
-        notes.missing.update(dict.fromkeys((ASK, PUSH, PULL, APPLY), "TensorFlow's coordinator has no statistics of them"))
+        notes.missing.update(
+            dict.fromkeys((ASK, PUSH, PULL, APPLY), "TensorFlow's coordinator has no statistics of them")
+        )
         profiler = Profiler(notes, [], with_layers=not self._job.emulation)
         self.step = profiler.around(self.step)  # type: ignore[method-assign]
 

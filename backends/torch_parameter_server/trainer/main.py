@@ -140,8 +140,9 @@ class PullAndPush(TorchTrainer):
 
     def _note(self, kind: str, pieces: Sequence[server.HeldPiece]) -> None:
         """Note that this worker asks for pieces, sends them (the begin of a transfer), or has them (the end of one)."""
-        for piece in pieces if self._notes else ():
-            server.note(self._notes, kind, piece, self._job.name, begins=kind == PUSH)
+        if self._notes:
+            for piece in pieces:
+                server.note(self._notes, kind, piece, self._job.name, begins=kind == PUSH)
 
     def _read(self, kind: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Flat ``tensors`` become what the servers hold."""

@@ -150,7 +150,9 @@ def _series(series: Series, axes: Axes) -> object:
             return axes.plot(x, y, color=LIGHT["grey"], linewidth=0.8, linestyle=DASHES["dash"], zorder=1)[0]
         case "line" | "span":
             width = SPAN / 2 if series.kind == "span" else 1.4
-            return axes.plot(x, y, color=colour, linestyle=DASHES[style.dash], linewidth=width, solid_capstyle="butt")[0]
+            return axes.plot(x, y, color=colour, linestyle=DASHES[style.dash], linewidth=width, solid_capstyle="butt")[
+                0
+            ]
         case "band":
             return axes.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0)
         case "column":

@@ -46,7 +46,10 @@ def of(trace: Trace, subject: str, name: str, facets: Facets | None = None) -> F
     ]
     series.append(Series("critical path", "line", _path(path, lanes, begin_s), Style(PATH), facets))
     ticks = tuple((float(lane), process) for process, lane in lanes.items())
-    title, note = f"A traced step, {subject}", f"{trace.longer:+.0%} beside measured steps; clocks agree within {seconds(trace.error_s)}."
+    title, note = (
+        f"A traced step, {subject}",
+        f"{trace.longer:+.0%} beside measured steps; clocks agree within {seconds(trace.error_s)}.",
+    )
     return Figure(slug("timeline", name), title, subject, Axis("s", "linear"), Axis("", "linear", ticks), series, note)
 
 
@@ -61,7 +64,11 @@ def _spots(events: Iterable[Event], lanes: dict[str, int], begin_s: float, end_s
     for event in events:
         y = lanes[_at(event)] - (0.7 if event.target else 0.35 if event.kind in (REDUCE, APPLY) else 0.0)
         moved = f" ({size(event.size)})" if event.size else ""
-        hover = (f"{event.kind} {event.name}{moved}", f"{event.source}{f' to {event.target}' if event.target else ''}", seconds(event.end_s - event.begin_s))
+        hover = (
+            f"{event.kind} {event.name}{moved}",
+            f"{event.source}{f' to {event.target}' if event.target else ''}",
+            seconds(event.end_s - event.begin_s),
+        )
         ends = max(event.begin_s, begin_s), min(event.end_s, end_s)
         spots += [*(Spot(at - begin_s, y, hover=hover) for at in ends), GAP]
     return spots

@@ -115,7 +115,9 @@ class JaxTrainer(DeviceTrainer):
             every = [event for plane in planes for line in plane.lines for event in line.events]
             names = {name: of for name, of in NAMED.findall(step.as_text()) if not name.startswith(SUMS)}
             operations = [
-                Operation(names.get(each.name, each.name), each.start_ns / 1e9, (each.start_ns + each.duration_ns) / 1e9)
+                Operation(
+                    names.get(each.name, each.name), each.start_ns / 1e9, (each.start_ns + each.duration_ns) / 1e9
+                )
                 for each in every
                 if not each.name.startswith("end: ")
             ]

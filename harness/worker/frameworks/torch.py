@@ -95,7 +95,9 @@ def by_cuda_events(notes: Notes) -> None:
     torch.cuda.synchronize()
     first, at = now(), time.perf_counter()
     notes.now = now
-    notes.seconds = lambda when: when if isinstance(when, float) else at + first.elapsed_time(when) / 1000.0  # it is in ms
+    notes.seconds = lambda when: (
+        when if isinstance(when, float) else at + first.elapsed_time(when) / 1000.0
+    )  # it is in ms
 
 
 def note_layer(module: torch.nn.Module, names: Mapping[torch.Tensor, str], notes: Notes, computes: bool) -> None:
