@@ -65,7 +65,8 @@ def _expected(
 
     def sent_s(ps: int, begin: int, end: int) -> float:
         """Seconds in which a server's link carries elements of a tensor for all workers on other nodes."""
-        return 4 * (end - begin) * sum(node != nodes["ps"][ps] for node in nodes["worker"]) / bytes_per_s
+        remote = sum(node != nodes["ps"][ps] for node in nodes["worker"])
+        return 4 * (end - begin) * remote / bytes_per_s
 
     comes, free = dict[str, float](), defaultdict[int, float](float)
     for tensor, ps, begin, end in held:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from harness.tracing.path import Causes, Segment, critical_path
+from harness.tracing.path import Causes, critical_path
 from harness.tracing.trace import Event, Trace
 from harness.worker.notes import APPLY, PULL, PUSH, REDUCE
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.tracing.trace import Event, Trace
-from harness.worker.notes import APPLY, ASK, BACKWARD, FORWARD, PULL, PUSH, READY, REDUCE
+from harness.worker.notes import APPLY, ASK, BACKWARD, FORWARD, PULL, PUSH, REDUCE
 
 Key = tuple[object, ...]
 

@@ -111,7 +111,7 @@ def read(run_dir: Path, repeat: int = 1) -> Trace:
 
     def ours(process: str, seconds: float, clock: str = "") -> float:
         which = clock or process
-        return (on_our_clock(seconds, before[which], after[which], bool(clock)) - origin) / spec.dilation
+        return float(on_our_clock(seconds, before[which], after[which], bool(clock)) - origin) / spec.dilation
 
     noted = [
         (*event[:5], *(None if when is None else ours(name, when, event[8]) for when in event[5:7]), event[7])
@@ -142,16 +142,20 @@ def joined(noted: Sequence[Half]) -> list[Event]:
     What is asked for leaves no sooner.
     """
     whole: list[Event] = []
-    asked = {(step, name, *ends): end for step, kind, name, *ends, _, end, _ in noted if kind == ASK}
+    asked = {
+        (step, name, source, target): end
+        for step, kind, name, source, target, _, end, _ in noted
+        if kind == ASK and end is not None
+    }
     begins: dict[tuple[int, str, str, str, str], deque[float]] = defaultdict(deque)
     for step, kind, name, source, target, begin, end, size in sorted(noted, key=lambda event: event[5] is None):
         transfer = step, kind, name, source, target
         if end is None and begin is not None:
             begins[transfer].append(begin)
         elif end is not None and (begin is not None or begins[transfer]):
-            begin = begins[transfer].popleft() if begin is None else begin
-            begin = max(begin, asked.get((step, name, target, source), begin))
-            whole.append(Event(*transfer, min(begin, end), end, size))
+            left = begins[transfer].popleft() if begin is None else begin
+            left = max(left, asked.get((step, name, target, source), left))
+            whole.append(Event(*transfer, min(left, end), end, size))
     return whole
 
 

@@ -1,6 +1,7 @@
 """Traced steps: events of several clocks on one axis, halves joined, and the path that a step's end waited for."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_a_pull_that_nothing_hides_is_on_the_path_for_as_long_as_the_server_send
     trace = made([*computing, *asked, *pulled([0.2, 0.4, 0.6])], {"worker-0": 0.9, "worker-2": 1.0})
     segments = critical_path(trace, STEP)
     assert sum(segment.seconds for segment in segments) == pytest.approx(1.0)
-    assert all(after.begin_s == before.end_s for before, after in zip(segments, segments[1:], strict=False))
+    assert all(after.begin_s == before.end_s for before, after in pairwise(segments))
     sending, *_ = rows = exposed(trace)
     assert (sending.phase, sending.process, sending.tensors, sending.link) == (PULL, "ps-0", (LAST,), "ps-0 out")
     assert (sending.seconds, sending.times, sending.size) == (pytest.approx(0.6), 3, 8)

@@ -16,7 +16,6 @@ from harness.worker.frameworks.torch import TorchTrainer
 from harness.worker.notes import REDUCE, Notes
 from harness.worker.trainer import State
 
-
 LOOK_S = 0.5e-3
 
 

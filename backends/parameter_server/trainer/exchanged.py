@@ -1,4 +1,4 @@
-"""The exchange of a traced step, as the operations of a worker's graph tell of it: which piece moves, and is applied, when."""
+"""The exchange of a traced step, as the operations of a worker's graph tell of it: when a piece moves and is applied."""
 
 from __future__ import annotations
 

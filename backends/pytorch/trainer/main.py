@@ -19,7 +19,6 @@ from harness.worker.frameworks.torch import TorchTrainer, carrier, join
 from harness.worker.notes import BACKWARD, FORWARD, READY, REDUCE, Notes
 from harness.worker.trainer import State
 
-
 Averaging = torch.futures.Future[torch.Tensor]
 
 

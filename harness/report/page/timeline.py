@@ -1,7 +1,7 @@
-"""The timeline of a traced step: a lane for what each process computes, others for what comes to it, and the critical path."""
+"""The timeline of a traced step: lanes for what each process computes and for what comes to it, and the critical path."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from harness.prediction.explain import seconds, size
@@ -29,11 +29,11 @@ def of(trace: Trace, subject: str, name: str, facets: Facets | None = None) -> F
     step = trace.steps[0]
     path = critical_path(trace, step)
     begin_s, end_s = path[0].begin_s, path[-1].end_s
-    passed = Counter[str]()
+    passed: dict[str, float] = defaultdict(float)
     for segment in path:
         if segment.event:
             passed[_at(segment.event)] += segment.seconds
-    processes = sorted((process for process, _ in passed.most_common(LANES)), key=_order)
+    processes = sorted(sorted(passed, key=lambda process: -passed[process])[:LANES], key=_order)
     lanes = {process: 2 * number for number, process in enumerate(reversed(processes))}
     shown = defaultdict[str, list[Event]](list)
     for event in trace.events:
@@ -80,6 +80,8 @@ def _path(path: Sequence[Segment], lanes: dict[str, int], begin_s: float) -> lis
         if segment.event and _at(segment.event) in lanes:
             y = lanes[_at(segment.event)] + 0.35
             spots += [Spot(at - begin_s, y) for at in (segment.begin_s, segment.end_s)]
+        else:
+            spots.append(GAP)
     return spots
 
 
