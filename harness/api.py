@@ -211,11 +211,13 @@ def compare(old: str | Path, new: str | Path, *, threshold: float = regression.T
 
 
 class ShownVerdict(Verdict):
-    """A verdict that shows itself in a notebook, as ``harness best --details`` prints it."""
+    """A verdict that shows itself as ``harness best --details`` prints it."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join([verdict_text.headline(self), *verdict_text.details(self)])
 
     def _repr_html_(self) -> str:
-        text = "\n\n".join([verdict_text.headline(self), *verdict_text.details(self)])
-        return f"<pre>{escape(text)}</pre>"
+        return f"<pre>{escape(repr(self))}</pre>"
 
 
 def verdict(*results: str | Path, margin: float = verdicts.MARGIN) -> ShownVerdict:
