@@ -155,3 +155,5 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, envi
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
     assert len(names["measured"]) == 6  # type: ignore[arg-type]
+    shown = [cell for cell in notebook["cells"] if cell["cell_type"] == "code" and cell["source"][-1][:7] != "import "]
+    assert all(cell["outputs"] for cell in shown)  # for who reads it without executing it
