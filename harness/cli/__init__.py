@@ -121,7 +121,7 @@ COMMANDS = {
         "compare": ("regressions.compare", "Say whether anything in NEW is slower than in OLD"),
         "baseline": ("regressions.baseline", "Keep measurements under a name, to judge later ones by"),
         "history": ("regressions.history", "Find when the measurements of a long time changed"),
-        "results": ("answers.results", "Export results, or verify records"),
+        "results": ("answers.results", "Export results, import those of MLPerf, or verify records"),
     },
     "Predict": {
         "model": ("predictions.model", "Predict and explain img/s with the scaling model, or fit it"),
